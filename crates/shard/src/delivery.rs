@@ -284,7 +284,13 @@ impl<R: Reactor> Shard<R> {
                     };
                     self.refuse_index(index, refused, now);
                 }
-                Due::JoinTimeout => self.refuse_index(index, Refused::join_timeout(), now),
+                Due::JoinTimeout => {
+                    let refused = match self.reads.is_reading(index) {
+                        true => Refused::join_timeout().of_stream(),
+                        false => Refused::join_timeout(),
+                    };
+                    self.refuse_index(index, refused, now);
+                }
                 Due::LingerTimeout => self.close_reset(index),
                 Due::Stale => self.close_stranger(index, now),
                 Due::Expired => self.handle_expired(index, now),

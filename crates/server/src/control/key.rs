@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use myriad_shard::{ApiKeys, KeyFault, Namespaces};
-use myriad_wire::http::query_pairs;
+use myriad_wire::http::{credentials, query_pairs};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -240,12 +240,9 @@ pub(super) fn presented<'a>(
     if let Some(key) = header("x-api-key") {
         return Some(Cow::Borrowed(key));
     }
-    // Schemes are compared without regard to case (RFC 9110 section 11.1).
-    let of_scheme = header("authorization")
-        .and_then(|value| value.split_at_checked("apikey ".len()))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"apikey "));
-    if let Some((_, key)) = of_scheme {
-        return Some(Cow::Borrowed(key.trim_ascii()));
+    let of_scheme = header("authorization").and_then(|value| credentials(value, "apikey"));
+    if let Some(key) = of_scheme {
+        return Some(Cow::Borrowed(key));
     }
     let mut pairs = query_pairs(query?).filter_map(Result::ok);
     let (_, key) = pairs.find(|(name, _)| name == "api_key")?;

@@ -33,7 +33,31 @@ fn check_readable(answer: &Answer, status: u16, exposed: &[&str]) {
         assert!(answer.header(name).is_some(), "{name}: {answer:?}");
         assert!(names.contains(name), "{name}: {answer:?}");
     }
-    assert!(!answer.body.is_empty(), "{answer:?}");
+    if status >= 400 {
+        check_error(answer);
+    }
+}
+
+/// Errors about streams have one form, and nothing in them is run.
+#[track_caller]
+fn check_error(answer: &Answer) {
+    let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+    let text = |name: &str| {
+        body["error"][name]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    };
+    assert!(text("code") && text("message"), "{answer:?}");
+    for (name, expected) in [
+        ("content-type", "application/json"),
+        ("content-security-policy", "sandbox"),
+        ("x-content-type-options", "nosniff"),
+        ("stream-durability", "memory"),
+    ] {
+        assert_eq!(answer.header(name), Some(expected), "{answer:?}");
+    }
+    let schemes = (answer.status == 401).then_some("Bearer, apikey");
+    assert_eq!(answer.header("www-authenticate"), schemes, "{answer:?}");
 }
 
 /// A browser tells the page nothing of this answer.
@@ -42,6 +66,7 @@ fn check_unreadable(answer: &Answer, status: u16) {
     assert_eq!(answer.status, status, "{answer:?}");
     let allowed = answer.header("access-control-allow-origin");
     assert_eq!(allowed, None, "{answer:?}");
+    check_error(answer);
 }
 
 fn read(address: SocketAddr, query: &str, headers: &str) -> Answer {
@@ -91,6 +116,20 @@ on_both_drivers! {
         for query in ["", "?live=sse", "?offset=-1&live=never", "/%zz"] {
             let status = if query == "/%zz" { 400 } else { 403 };
             check_unreadable(&read(address, query, OTHER_PAGE), status);
+        }
+    }
+
+    fn nothing_in_a_stream_is_run(driver) {
+        let server = start(with(driver, ""));
+        let address = server.address();
+        let html = "Content-Type: text/html\r\n";
+        assert_eq!(request(address, "PUT", STREAM, html, "<script>alert(1)</script>").status, 201);
+        let mut events = asked(address, &format!("{STREAM}?offset=-1&live=sse"));
+        let events = events.answer();
+        for answer in [request(address, "GET", STREAM, "", ""), request(address, "PUT", STREAM, html, ""), events] {
+            assert_eq!(answer.status, 200);
+            assert_eq!(answer.header("content-security-policy"), Some("sandbox"), "{answer:?}");
+            assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{answer:?}");
         }
     }
 

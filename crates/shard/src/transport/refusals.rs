@@ -10,6 +10,7 @@ use myriad_wheel::Key;
 use myriad_wire::handshake::Refusal;
 use myriad_wire::http::{BodyError, HeadError, OriginRefused, QueryError, write_response};
 use myriad_wire::peer::ProxyHeaderError;
+use myriad_wire::reads::{SCHEMES, error_body};
 
 /// Seconds a client is asked to stay away when there is no room.
 const RETRY_AFTER_S: &str = "5";
@@ -23,6 +24,8 @@ pub(crate) struct Refused {
     headers: Vec<(&'static str, &'static str)>,
     sentence: String,
     reason: CloseReason,
+    /// The body is JSON, as the errors of the HTTP API are. Otherwise it is the sentence.
+    is_json: bool,
     /// Where a reader of a stream can go on.
     next_offset: Option<String>,
 }
@@ -35,6 +38,7 @@ impl Refused {
             headers: Vec::new(),
             sentence: sentence.into(),
             reason: CloseReason::Refused,
+            is_json: false,
             next_offset: None,
         }
     }
@@ -42,6 +46,16 @@ impl Refused {
     /// The same with more headers.
     pub(super) fn with_headers(mut self, headers: &[(&'static str, &'static str)]) -> Self {
         self.headers.extend_from_slice(headers);
+        self
+    }
+
+    /// The same as an answer about a stream.
+    pub(super) fn with_json(mut self) -> Self {
+        self.is_json = true;
+        self.headers.push(("content-type", "application/json"));
+        if self.status == 401 {
+            self.headers.push(("www-authenticate", SCHEMES));
+        }
         self
     }
 
@@ -209,7 +223,11 @@ impl<R: Reactor> Shard<R> {
         if let Some(offset) = &refused.next_offset {
             headers.push(("stream-next-offset", offset));
         }
-        write_response(&mut response, refused.status, &headers, &refused.sentence);
+        let body = match refused.is_json {
+            true => error_body(refused.label, &refused.sentence),
+            false => refused.sentence,
+        };
+        write_response(&mut response, refused.status, &headers, &body);
         self.close_gracefully(key, refused.reason, response, now);
     }
 }

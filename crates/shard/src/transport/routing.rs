@@ -20,7 +20,7 @@ use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
 use myriad_wire::http::{
     HeadLimits, RequestBody, RequestHead, check_request, parse_request, query_pairs,
 };
-use myriad_wire::reads::READ_PATH;
+use myriad_wire::reads::STREAM_PATH;
 use std::sync::Arc;
 
 /// Where commands of clients come whose connection takes replies only.
@@ -92,7 +92,7 @@ impl ShardRequests {
     /// Whether the control plane answers it for clients, also where the API has an address of its own.
     fn leave_to_clients_plane(self, head: &RequestHead<'_>) -> bool {
         head.path() == EMULATION && self.transports.emulates()
-            || head.path().starts_with(READ_PATH)
+            || head.path().starts_with(STREAM_PATH)
             || HttpPath::at(head.path(), self.transports).is_some()
     }
 }

@@ -8,29 +8,14 @@ use crate::shard::Shard;
 use myriad_hub::{Bearer, NEVER, Now, ReadFrom, Variant};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::http::{HeadError, OriginRefused, RequestHead, check_origin};
+use myriad_wire::http::{HeadError, OriginRefused, RequestHead, check_origin, credentials};
 use myriad_wire::reads::{
-    DURABILITY, EXPOSED, Live, Persistence, READ_PATH, ReadError, ReadRequest,
+    HEADERS, Live, PAGE_HEADERS, Persistence, ReadError, ReadRequest, STREAM_PATH,
 };
 use myriad_wire::streams::StreamOffset;
 
 /// The cookie that may have a reader's token.
 const TOKEN_COOKIE: &str = "myriad_token";
-
-/// What every error of a read says besides.
-const HEADERS: [(&str, &str); 4] = [
-    ("stream-durability", DURABILITY),
-    ("x-content-type-options", "nosniff"),
-    ("cross-origin-resource-policy", "cross-origin"),
-    ("cache-control", "no-store"),
-];
-
-/// Lets the page that asked read an error, and the headers that say how to go on. No credentials of the browser's count, so one value
-/// does for all pages that are let in.
-const PAGE_HEADERS: [(&str, &str); 2] = [
-    ("access-control-allow-origin", "*"),
-    ("access-control-expose-headers", EXPOSED),
-];
 
 /// Who reads.
 enum Who {
@@ -49,7 +34,14 @@ impl From<ReadError> for Refused {
 impl Refused {
     /// The same as an answer about a stream, to a page that is let in or to another program.
     pub(crate) fn of_stream(self) -> Self {
-        self.with_headers(&HEADERS).with_headers(&PAGE_HEADERS)
+        self.of_hidden_stream().with_headers(&PAGE_HEADERS)
+    }
+
+    /// The same to a page that is not let in: a browser tells it nothing.
+    fn of_hidden_stream(self) -> Self {
+        self.with_headers(&HEADERS)
+            .with_headers(&[("cache-control", "no-store")])
+            .with_json()
     }
 
     /// There is no such stream.
@@ -90,17 +82,19 @@ const OF_READERS: &str =
 
 /// Whether a request reads a channel as a stream. Those that write are for the control plane, and so is HEAD.
 pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
-    head.method() == "GET" && head.path().starts_with(READ_PATH)
+    head.method() == "GET" && head.path().starts_with(STREAM_PATH)
 }
 
 impl<R: Reactor> Shard<R> {
     /// A request for a stream whose head breaks a rule: a page that is let in may read why.
     pub(super) fn refused_head(&self, head: &RequestHead<'_>, error: HeadError) -> Refused {
         let refused = Refused::from(error);
-        if head.path().starts_with(READ_PATH) && self.check_page(head).is_ok() {
+        if !head.path().starts_with(STREAM_PATH) {
+            refused
+        } else if self.check_page(head).is_ok() {
             refused.of_stream()
         } else {
-            refused
+            refused.of_hidden_stream()
         }
     }
 
@@ -122,7 +116,7 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(Box<Reading>, Option<Box<str>>), Refused> {
         // A page that is not let in may not read that either.
         self.check_page(head)
-            .map_err(|refused| Refused::from(refused).with_headers(&HEADERS))?;
+            .map_err(|refused| Refused::from(refused).of_hidden_stream())?;
         self.judge_read(key, head, now).map_err(Refused::of_stream)
     }
 
@@ -265,17 +259,8 @@ impl<R: Reactor> Shard<R> {
 
 /// The key of the HTTP API that a request shows.
 fn api_key_of<'a>(head: &RequestHead<'a>) -> Option<&'a [u8]> {
-    const SCHEME: &[u8] = b"apikey ";
-    if let Some(key) = head.header("x-api-key") {
-        return Some(key);
-    }
-    // Schemes are compared without regard to case (RFC 9110, section 11.1).
-    let (scheme, key) = head
-        .header("authorization")?
-        .split_at_checked(SCHEME.len())?;
-    scheme
-        .eq_ignore_ascii_case(SCHEME)
-        .then(|| key.trim_ascii())
+    let of_scheme = || credentials(head.header("authorization")?, "apikey");
+    head.header("x-api-key").or_else(of_scheme)
 }
 
 fn bad_token(cause: &str) -> Refused {

@@ -79,22 +79,49 @@ pub fn etag_matches(list: &[u8], etag: &str) -> bool {
     tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes())
 }
 
-/// Headers that scripts of other origins may read: those of answers to reads, errors included.
-pub const EXPOSED: &str = "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, \
-     Stream-SSE-Data-Encoding, Stream-Durability, ETag, Retry-After";
 /// What the server promises for data of streams, as `Stream-Durability`: it is in memory.
-pub const DURABILITY: &str = "memory";
+const DURABILITY: &str = "memory";
 
-/// Appends the headers that every answer about streams has: what browsers are to know (sections 10.7 and 8).
+/// What every answer about a stream says, errors included (sections 8 and 10.7). Strangers write streams, and somebody may point a
+/// browser at one: nothing in it is run, and no page of this origin is what they wrote.
+pub const HEADERS: [(&str, &str); 4] = [
+    ("stream-durability", DURABILITY),
+    ("x-content-type-options", "nosniff"),
+    ("content-security-policy", "sandbox"),
+    ("cross-origin-resource-policy", "cross-origin"),
+];
+
+/// What answers say besides to a page that is let in, and to programs that are no browser: scripts may read the answer, and these of its
+/// headers.
 ///
 /// Any origin may read, without credentials of the browser's: who may read is decided by the token, and by the list of allowed
 /// origins before this is written. So the same bytes serve all pages.
+pub const PAGE_HEADERS: [(&str, &str); 2] = [
+    ("access-control-allow-origin", "*"),
+    (
+        "access-control-expose-headers",
+        "ETag, Location, Producer-Epoch, Producer-Expected-Seq, Producer-Received-Seq, Producer-Seq, Retry-After, \
+         Stream-Closed, Stream-Cursor, Stream-Durability, Stream-Expires-At, Stream-Next-Offset, Stream-SSE-Data-Encoding, \
+         Stream-TTL, Stream-Up-To-Date",
+    ),
+];
+
+/// How a client can show who it is, as WWW-Authenticate of a 401 says it.
+pub const SCHEMES: &str = "Bearer, apikey";
+
+/// The body of an error, in the form of the HTTP API's.
+#[must_use]
+pub fn error_body(code: &str, message: &str) -> String {
+    let texts = [code, message].map(|text| serde_json::Value::from(text).to_string());
+    let [code, message] = texts;
+    format!("{{\"error\":{{\"code\":{code},\"message\":{message}}}}}")
+}
+
+/// Appends the headers that every answer has.
 pub(super) fn push_common(out: &mut Vec<u8>) {
-    push_field(out, "stream-durability", DURABILITY);
-    push_field(out, "access-control-allow-origin", "*");
-    push_field(out, "access-control-expose-headers", EXPOSED);
-    push_field(out, "x-content-type-options", "nosniff");
-    push_field(out, "cross-origin-resource-policy", "cross-origin");
+    for (name, value) in HEADERS.into_iter().chain(PAGE_HEADERS) {
+        push_field(out, name, value);
+    }
 }
 
 /// Appends a whole answer with this body. A 204 and a 304 lose it.
@@ -173,10 +200,19 @@ mod tests {
             ("etag", Some("\"e_1:e_2\"")),
             ("connection", None),
             ("x-content-type-options", Some("nosniff")),
+            ("content-security-policy", Some("sandbox")),
         ] {
             assert_eq!(header(name), expected, "{name}");
         }
         assert_eq!(&text[head.head_bytes()..], "[1]");
+    }
+
+    #[test]
+    fn an_error_is_json() {
+        let body = error_body("offset", "a \"b\" \\ \n");
+        let read: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(read["error"]["code"], "offset");
+        assert_eq!(read["error"]["message"], "a \"b\" \\ \n");
     }
 
     #[test]

@@ -8,10 +8,12 @@ mod events;
 mod persistence;
 mod request;
 
-pub use answer::{Answer, Caching, DURABILITY, EXPOSED, Status, etag_matches, write_answer};
+pub use answer::{
+    Answer, Caching, HEADERS, PAGE_HEADERS, SCHEMES, Status, error_body, etag_matches, write_answer,
+};
 pub use events::{Control, write_control, write_data, write_data_base64, write_events_head};
 pub use persistence::Persistence;
-pub use request::{Live, READ_PATH, ReadError, ReadRequest};
+pub use request::{Live, ReadError, ReadRequest, STREAM_PATH};
 
 /// Seconds of an interval of cursors (section 8.1).
 pub const CURSOR_INTERVAL_S: u64 = 20;

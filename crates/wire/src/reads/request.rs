@@ -1,12 +1,12 @@
 //! The request that reads a stream.
 
-use crate::http::{BodyLength, QueryError, RequestHead, query_pairs};
+use crate::http::{BodyLength, QueryError, RequestHead, credentials, query_pairs};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 use std::fmt;
 
 /// Where streams are. The rest of the path, decoded, is the channel's name.
-pub const READ_PATH: &str = "/v1/stream/";
+pub const STREAM_PATH: &str = "/v1/stream/";
 
 /// How a reader wishes to be told what comes later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl From<QueryError> for ReadError {
 }
 
 impl<'a> ReadRequest<'a> {
-    /// Reads it from a GET request whose path begins with [`READ_PATH`]. `cookie` is the name of the cookie that may have the
+    /// Reads it from a GET request whose path begins with [`STREAM_PATH`]. `cookie` is the name of the cookie that may have the
     /// client's token.
     ///
     /// `Last-Event-ID` stands for the offset where it is there: a browser's `EventSource` reconnects with the URL that it was
@@ -162,7 +162,7 @@ impl<'a> ReadRequest<'a> {
 }
 
 fn channel_of(path: &str) -> Result<Cow<'_, str>, ReadError> {
-    let name = path.strip_prefix(READ_PATH).unwrap_or_default();
+    let name = path.strip_prefix(STREAM_PATH).unwrap_or_default();
     if name.is_empty() {
         return Err(ReadError::Channel);
     }
@@ -186,12 +186,9 @@ fn may_be_token(text: &str) -> bool {
     !text.is_empty() && text.len() < TOKEN_BYTES_MAX && text.bytes().all(is_plain)
 }
 
-/// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
 fn bearer_of<'a>(head: &RequestHead<'a>) -> Option<Cow<'a, str>> {
-    let value = str::from_utf8(head.header("authorization")?).ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
-    is_bearer.then(|| Cow::Borrowed(token.trim_ascii()))
+    let token = credentials(head.header("authorization")?, "Bearer")?;
+    str::from_utf8(token).ok().map(Cow::Borrowed)
 }
 
 /// The value of a cookie (RFC 6265, section 4.2.1). The first of the name counts.

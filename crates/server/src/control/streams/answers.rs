@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use myriad_shard::{
     ProducerPosition, StreamAnswer, StreamDone, StreamExpiry, StreamRefused, StreamState,
 };
+use myriad_wire::reads::SCHEMES;
 use myriad_wire::streams::timestamp;
 
 /// A request that was not carried out.
@@ -29,7 +30,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = self.refusal.into_response();
         if response.status() == StatusCode::UNAUTHORIZED {
-            let schemes = HeaderValue::from_static("Bearer, apikey");
+            let schemes = HeaderValue::from_static(SCHEMES);
             response
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, schemes);

@@ -8,12 +8,7 @@ use super::super::error::Refusal;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use myriad_wire::http::check_origin;
-
-/// What the server promises for what it has taken: it is in memory. It ends with the server, and earlier by the bounds of history.
-const DURABILITY: (HeaderName, HeaderValue) = (
-    HeaderName::from_static("stream-durability"),
-    HeaderValue::from_static("memory"),
-);
+use myriad_wire::reads::{HEADERS, PAGE_HEADERS};
 
 /// What a stream's address answers.
 pub(super) const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
@@ -22,10 +17,6 @@ pub(super) const READS: &str = "GET, OPTIONS";
 /// Headers that pages may send.
 const SENT: &str = "authorization, content-type, if-none-match, last-event-id, producer-epoch, producer-id, producer-seq, \
      stream-closed, stream-expires-at, stream-seq, stream-ttl, x-api-key";
-/// Headers that pages may read.
-const READ: &str = "etag, location, producer-epoch, producer-expected-seq, producer-received-seq, producer-seq, retry-after, \
-     stream-closed, stream-cursor, stream-durability, stream-expires-at, stream-next-offset, stream-ttl, \
-     stream-up-to-date";
 /// Seconds that a browser remembers what may be sent.
 const REMEMBERED_S: &str = "600";
 
@@ -60,29 +51,22 @@ impl Origin {
     /// Adds what every answer has.
     pub(super) fn finish(&self, mut response: Response) -> Response {
         let headers = response.headers_mut();
-        headers.extend([
-            DURABILITY,
-            fixed(header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            fixed(
-                HeaderName::from_static("cross-origin-resource-policy"),
-                "cross-origin",
-            ),
-        ]);
+        headers.extend(HEADERS.map(fixed));
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-store"));
         if self.refused.is_none() {
-            headers.extend([
-                fixed(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
-                fixed(header::ACCESS_CONTROL_EXPOSE_HEADERS, READ),
-            ]);
+            headers.extend(PAGE_HEADERS.map(fixed));
         }
         response
     }
 }
 
-fn fixed(name: HeaderName, value: &'static str) -> (HeaderName, HeaderValue) {
-    (name, HeaderValue::from_static(value))
+fn fixed((name, value): (&'static str, &'static str)) -> (HeaderName, HeaderValue) {
+    (
+        HeaderName::from_static(name),
+        HeaderValue::from_static(value),
+    )
 }
 
 /// The answer to a browser that asks what a page may send. Whether this page may is said by [`Origin::finish`].

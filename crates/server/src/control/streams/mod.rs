@@ -37,15 +37,13 @@ use myriad_shard::{
     AppendToStream, CreateStream, InquiryAnswer, MediaType, Namespaces, Payload, StreamAnswer,
     StreamCommand, StreamExpiry,
 };
-use myriad_wire::reads::ReadError;
+use myriad_wire::reads::{ReadError, STREAM_PATH};
 use percent_encoding::percent_decode;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Where streams are. The rest of the path, decoded, is the channel's name.
-const PATH: &str = "/v1/stream/";
-/// The route, as metrics name it.
+/// The route below [`STREAM_PATH`], as metrics name it.
 pub(super) const ROUTE: &str = "/v1/stream/{*channel}";
 
 /// The first part of names that the protocol keeps for its own interfaces (section "Reserved Subscription APIs").
@@ -227,7 +225,7 @@ impl Asked<'_> {
 
 /// The channel that a path names.
 fn channel_of(path: &str) -> Result<String, Refusal> {
-    let name = path.strip_prefix(PATH).unwrap_or_default();
+    let name = path.strip_prefix(STREAM_PATH).unwrap_or_default();
     let name = percent_decode(name.as_bytes()).decode_utf8();
     let name = name.map_err(|_| {
         Refusal::bad_request(
@@ -275,6 +273,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_the_path_is_the_name() {
+        assert_eq!(ROUTE.strip_prefix(STREAM_PATH), Some("{*channel}"));
         let name = |path: &str| channel_of(path).map_err(|refusal| refusal.status().as_u16());
         assert_eq!(name("/v1/stream/a/b%2Fc%20d").as_deref(), Ok("a/b/c d"));
         assert_eq!(name("/v1/stream/caf%C3%A9:x").as_deref(), Ok("caf\u{e9}:x"));
