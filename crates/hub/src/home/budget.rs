@@ -3,6 +3,7 @@
 use super::Home;
 use super::history::Holding;
 use super::record::HomeChannel;
+use super::streams::StreamHolding;
 use myriad_wheel::{Key, Tick};
 use std::collections::VecDeque;
 
@@ -12,6 +13,10 @@ const RECORD_BYTES: u64 = 384;
 /// The part of the budget that idle records may take (one in so many) before publications go. Idle records have neither
 /// publications nor subscribers. They hold only a position, so many of them must not push out what other channels keep.
 const IDLE_DIVISOR: u64 = 8;
+
+/// The part of the budget that producers of streams may take (one in so many) before publications go. Nobody reads what is known of a
+/// producer, and whoever makes up names of producers must not push out what others keep.
+const PRODUCERS_DIVISOR: u64 = 8;
 
 /// Entries of a queue that may be stale beside as many as are live.
 const STALE_MAX: usize = 64;
@@ -24,6 +29,12 @@ pub(super) struct Budget {
     /// Records of channels with history.
     pub(super) records: usize,
     idle_bytes: u64,
+    /// Of what is known of streams, that of producers.
+    producers: StreamHolding,
+    /// Uses of producers, ever.
+    producer_uses: u64,
+    /// Last uses of producers, the oldest first, as record and number. Entries of those that were used again are skipped.
+    uses: VecDeque<(Key, u64)>,
     /// Publications that went before their time, ever.
     pub(super) evicted: u64,
     /// All publications kept, the oldest first, as record and offset. Entries of those that have gone are skipped.
@@ -39,6 +50,9 @@ impl Budget {
             held: Holding::default(),
             records: 0,
             idle_bytes: 0,
+            producers: StreamHolding::default(),
+            producer_uses: 0,
+            uses: VecDeque::new(),
             evicted: 0,
             order: VecDeque::new(),
             idle: VecDeque::new(),
@@ -51,9 +65,12 @@ impl Budget {
         self.held.bytes = self.held.bytes + after.bytes - before.bytes;
     }
 
-    /// What is known of a stream took `before` bytes, and takes `after`.
-    pub(super) fn note_stream(&mut self, before: u64, after: u64) {
-        self.held.bytes = self.held.bytes + after - before;
+    /// What is known of a stream was `before`, and is `after`.
+    fn note_stream(&mut self, before: StreamHolding, after: StreamHolding) {
+        self.held.bytes = self.held.bytes + after.bytes - before.bytes;
+        let all = &mut self.producers;
+        all.producers = all.producers + after.producers - before.producers;
+        all.producer_bytes = all.producer_bytes + after.producer_bytes - before.producer_bytes;
     }
 
     /// The newest publication of all is this one.
@@ -62,18 +79,23 @@ impl Budget {
     }
 }
 
-/// What a record counts.
-pub(super) fn record_bytes(record: &HomeChannel) -> u64 {
-    RECORD_BYTES + record.name.len() as u64
+/// What a record counts, with what is known of its stream.
+fn record_bytes(record: &HomeChannel) -> u64 {
+    RECORD_BYTES + record.name.len() as u64 + record.stream_holding().bytes
 }
 
 impl Home {
-    /// Gives memory back until the budget is kept, or all that is left belongs to channels with subscribers.
+    /// Gives memory back until the budget is kept, or all that is left are records of channels with subscribers.
     pub(super) fn keep_budget(&mut self) {
         while self.budget.held.bytes > self.budget.bytes_max {
             let has_many_idle = self.budget.idle_bytes > self.budget.bytes_max / IDLE_DIVISOR;
-            let has_freed =
-                has_many_idle && self.forget_idle() || self.evict_oldest() || self.forget_idle();
+            let producers_max = self.budget.bytes_max / PRODUCERS_DIVISOR;
+            let has_many_producers = self.budget.producers.producer_bytes > producers_max;
+            let has_freed = has_many_idle && self.forget_idle()
+                || has_many_producers && self.forget_producer()
+                || self.evict_oldest()
+                || self.forget_idle()
+                || self.forget_producer();
             if !has_freed {
                 break;
             }
@@ -97,6 +119,46 @@ impl Home {
             return true;
         }
         false
+    }
+
+    /// Forgets the producer that has appended nothing for the longest time of all; false if there is none. If it goes on, it is told that
+    /// something is missing before what it sends, as a producer is that nobody knows.
+    fn forget_producer(&mut self) -> bool {
+        while let Some((key, number)) = self.budget.uses.pop_front() {
+            if self.is_use(key, number) {
+                self.change_stream(key.index, |stream| stream.forget_use(number));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether an entry of the uses is a producer's last one.
+    fn is_use(&self, key: Key, number: u64) -> bool {
+        let stream = self
+            .channels
+            .get(key)
+            .and_then(|record| record.stream.as_ref());
+        stream.is_some_and(|stream| stream.has_use(number))
+    }
+
+    /// A producer of a record's stream appends. Returns the number of this use.
+    pub(super) fn note_producer_use(&mut self, index: u32) -> u64 {
+        let key = self.channels.key_of(index).expect("a record in use");
+        self.budget.producer_uses += 1;
+        let number = self.budget.producer_uses;
+        self.budget.uses.push_back((key, number));
+        number
+    }
+
+    /// What is known of a record's stream has changed. It was `before`.
+    pub(super) fn note_stream(&mut self, index: u32, before: StreamHolding) {
+        let record = &self.channels[index];
+        let after = record.stream_holding();
+        self.budget.note_stream(before, after);
+        if record.history.as_ref().is_some_and(|one| one.is_idle) {
+            self.budget.idle_bytes = self.budget.idle_bytes + after.bytes - before.bytes;
+        }
     }
 
     /// Whether an entry of the order is the oldest of its channel. Those before it have been popped.
@@ -160,7 +222,10 @@ impl Home {
     /// Takes a new record of a channel with history into account.
     pub(super) fn note_opened(&mut self, index: u32) {
         let record = &self.channels[index];
-        self.budget.held.bytes += record_bytes(record) + record.stream_bytes();
+        let (bytes, stream) = (record_bytes(record), record.stream_holding());
+        // The record's bytes count those of its stream.
+        self.budget.held.bytes += bytes - stream.bytes;
+        self.budget.note_stream(StreamHolding::default(), stream);
         self.budget.records += 1;
         self.note_idleness(index);
     }
@@ -172,7 +237,9 @@ impl Home {
         };
         let bytes = record_bytes(record);
         self.budget.note(history.holding(), Holding::default());
-        self.budget.held.bytes -= bytes + record.stream_bytes();
+        let stream = record.stream_holding();
+        self.budget.held.bytes -= bytes - stream.bytes;
+        self.budget.note_stream(stream, StreamHolding::default());
         self.budget.records -= 1;
         if history.is_idle {
             self.budget.idle_bytes -= bytes;
@@ -193,6 +260,11 @@ impl Home {
             let channels = &self.channels;
             self.budget.idle.retain(|&(key, _)| channels.contains(key));
         }
+        if self.budget.uses.len() > 2 * self.budget.producers.producers + STALE_MAX {
+            let mut uses = std::mem::take(&mut self.budget.uses);
+            uses.retain(|&(key, number)| self.is_use(key, number));
+            self.budget.uses = uses;
+        }
     }
 
     /// Asserts that the figures are those of the records, for tests.
@@ -200,6 +272,7 @@ impl Home {
     pub(super) fn check_budget(&self) {
         let mut counted = Holding::default();
         let (mut idle_bytes, mut records) = (0, 0);
+        let mut producers = StreamHolding::default();
         for index in self.channels.indices() {
             let record = &self.channels[index];
             let Some(history) = &record.history else {
@@ -208,7 +281,10 @@ impl Home {
             records += 1;
             counted.publications += history.holding().publications;
             counted.bytes += history.holding().bytes;
-            counted.bytes += record_bytes(record) + record.stream_bytes();
+            counted.bytes += record_bytes(record);
+            let stream = record.stream_holding();
+            producers.producers += stream.producers;
+            producers.producer_bytes += stream.producer_bytes;
             let key = self.channels.key_of(index).expect("in use");
             let is_idle = record.subscribed.is_empty() && history.is_empty();
             assert_eq!(history.is_idle, is_idle);
@@ -222,7 +298,22 @@ impl Home {
                 assert_eq!(named.count(), 1);
             }
         }
+        for (key, number) in self.channels.indices().flat_map(|index| {
+            let key = self.channels.key_of(index).expect("in use");
+            let stream = self.channels[index].stream.as_ref();
+            let uses = stream.into_iter().flat_map(|stream| stream.uses());
+            uses.map(move |number| (key, number))
+        }) {
+            let named = self
+                .budget
+                .uses
+                .iter()
+                .filter(|named| **named == (key, number));
+            assert_eq!(named.count(), 1);
+        }
         assert_eq!(counted, self.budget.held);
+        assert_eq!(producers, self.budget.producers);
+        assert!(self.budget.uses.len() <= 2 * producers.producers + STALE_MAX);
         assert_eq!(
             (records, idle_bytes),
             (self.budget.records, self.budget.idle_bytes)
@@ -230,7 +321,8 @@ impl Home {
         assert!(self.budget.order.len() <= 2 * counted.publications + STALE_MAX);
         assert!(self.budget.idle.len() <= 2 * records + STALE_MAX);
         assert!(
-            counted.bytes <= self.budget.bytes_max || counted.publications == 0 && idle_bytes == 0
+            counted.bytes <= self.budget.bytes_max
+                || counted.publications == 0 && idle_bytes == 0 && producers.producers == 0
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::batch::WaitingBatch;
 use super::history::History;
-use super::streams::Stream;
+use super::streams::{Stream, StreamHolding};
 use super::user_counts::UserCounts;
 use super::{Home, ShardSet};
 use crate::{ChannelOptions, Epoch, Now, Position};
@@ -44,9 +44,10 @@ impl HomeChannel {
         }
     }
 
-    /// Bytes of what is known of its stream.
-    pub(super) fn stream_bytes(&self) -> u64 {
-        self.stream.as_ref().map_or(0, |stream| stream.bytes())
+    /// What is known of its stream.
+    pub(super) fn stream_holding(&self) -> StreamHolding {
+        let stream = self.stream.as_ref();
+        stream.map_or_else(StreamHolding::default, |stream| stream.holding())
     }
 
     /// The position of its last publication.

@@ -53,9 +53,10 @@ impl Home {
         } = data;
         let position = producer.as_ref().map(Producer::position);
         if producer.is_some() || stream_seq.is_some() || closes {
+            let number = producer.as_ref().map(|_| self.note_producer_use(index));
             self.change_stream(index, |stream| {
-                if let Some(producer) = &producer {
-                    stream.producers.note(producer, now.tick());
+                if let (Some(producer), Some(number)) = (&producer, number) {
+                    stream.producers.note(producer, number, now.tick());
                 }
                 if let Some(seq) = stream_seq {
                     stream.last_seq = Some(seq);

@@ -23,6 +23,16 @@ pub enum StreamExpiry {
     At(u64),
 }
 
+/// What is known of a stream beside its publications, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::home) struct StreamHolding {
+    /// All bytes.
+    pub(in crate::home) bytes: u64,
+    pub(in crate::home) producers: usize,
+    /// Those of its producers.
+    pub(in crate::home) producer_bytes: u64,
+}
+
 /// Who closed a stream.
 #[derive(Debug)]
 pub(super) enum Closed {
@@ -65,7 +75,7 @@ impl Stream {
     }
 
     /// Bytes that it takes.
-    pub(in crate::home) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         let closed_by = match &self.closed {
             Closed::By(producer) => producer.id.len(),
             Closed::Not | Closed::Plainly => 0,
@@ -73,6 +83,31 @@ impl Stream {
         let seq = self.last_seq.as_ref().map_or(0, |seq| seq.len());
         let texts = self.content_type.as_str().len() + closed_by + seq;
         (size_of::<Self>() + texts) as u64 + self.producers.bytes()
+    }
+
+    /// What counts of it.
+    pub(in crate::home) fn holding(&self) -> StreamHolding {
+        StreamHolding {
+            bytes: self.bytes(),
+            producers: self.producers.len(),
+            producer_bytes: self.producers.bytes(),
+        }
+    }
+
+    /// Whether this is the last use of one of its producers.
+    pub(in crate::home) fn has_use(&self, number: u64) -> bool {
+        self.producers.has(number)
+    }
+
+    /// Forgets the producer whose last use this is.
+    pub(in crate::home) fn forget_use(&mut self, number: u64) {
+        self.producers.forget(number);
+    }
+
+    /// Last uses of its producers, for checks.
+    #[cfg(test)]
+    pub(in crate::home) fn uses(&self) -> impl Iterator<Item = u64> {
+        self.producers.uses()
     }
 
     pub(in crate::home) fn is_closed(&self) -> bool {
@@ -252,26 +287,25 @@ impl Home {
 
     /// Replaces what is known of a stream.
     pub(in crate::home) fn set_stream(&mut self, index: u32, stream: Option<Stream>) {
-        let before = self.channels[index].stream_bytes();
-        self.channels[index].stream = stream.map(Box::new);
-        self.budget
-            .note_stream(before, self.channels[index].stream_bytes());
+        let record = &mut self.channels[index];
+        let before = record.stream_holding();
+        record.stream = stream.map(Box::new);
+        self.note_stream(index, before);
     }
 
     /// Changes what is known of a stream.
-    pub(super) fn change_stream<T>(
+    pub(in crate::home) fn change_stream<T>(
         &mut self,
         index: u32,
         change: impl FnOnce(&mut Stream) -> T,
     ) -> T {
         let record = &mut self.channels[index];
-        let before = record.stream_bytes();
+        let before = record.stream_holding();
         let stream = record
             .stream
             .get_or_insert_with(|| Box::new(Stream::published_after(0)));
         let changed = change(stream);
-        let after = record.stream_bytes();
-        self.budget.note_stream(before, after);
+        self.note_stream(index, before);
         changed
     }
 

@@ -22,4 +22,4 @@ pub use questions::{
     StreamDone, StreamEntry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
 };
 
-pub(super) use life::Stream;
+pub(super) use life::{Stream, StreamHolding};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 const PRODUCERS_MAX: usize = 1_000;
 /// Milliseconds that a producer is known after its last append: seven days, as the protocol recommends for memory.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
-/// Bytes that a producer takes beside its id: its entries in both maps, and the counts of the shared id.
-const PRODUCER_BYTES: u64 = 160;
+/// Bytes that a producer takes beside its id: its entries in both maps and in the home's order, and the counts of the shared id.
+const PRODUCER_BYTES: u64 = 200;
 
 /// A producer's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,13 +65,18 @@ struct Known {
     used_at: Tick,
 }
 
+impl Known {
+    fn is_old(&self, now: Tick) -> bool {
+        self.used_at.plus_ms(KEPT_MS) <= now
+    }
+}
+
 /// The producers of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Producers {
     known: HashMap<Arc<str>, Known>,
     /// By their last use, the oldest first.
     order: BTreeMap<u64, Arc<str>>,
-    uses: u64,
     bytes: u64,
 }
 
@@ -81,10 +86,15 @@ impl Producers {
         self.bytes
     }
 
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
     /// What a request is. Nothing is noted yet.
-    pub(super) fn judge(&mut self, producer: &Producer, now: Tick) -> Verdict {
-        self.forget_old(now);
-        let Some(known) = self.known.get(&*producer.id) else {
+    pub(super) fn judge(&self, producer: &Producer, now: Tick) -> Verdict {
+        let known = self.known.get(&*producer.id);
+        let Some(known) = known.filter(|known| !known.is_old(now)) else {
             return match producer.seq {
                 0 => Verdict::Next,
                 // Nobody knows what came before: the producer was forgotten, or the stream is another one.
@@ -102,26 +112,26 @@ impl Producers {
         }
     }
 
-    /// Notes a request that was taken.
-    pub(super) fn note(&mut self, producer: &Producer, now: Tick) {
-        self.uses += 1;
+    /// Notes a request that was taken. Each use of a home has a number of its own, higher than those before.
+    pub(super) fn note(&mut self, producer: &Producer, number: u64, now: Tick) {
+        self.forget_old(now);
         let position = producer.position();
         let id = if let Some(known) = self.known.get_mut(&*producer.id) {
             let id = self.order.remove(&known.used);
-            (known.position, known.used, known.used_at) = (position, self.uses, now);
+            (known.position, known.used, known.used_at) = (position, number, now);
             id.expect("a known producer is in the order")
         } else {
             let id: Arc<str> = producer.id.as_ref().into();
             self.bytes += PRODUCER_BYTES + id.len() as u64;
             let known = Known {
                 position,
-                used: self.uses,
+                used: number,
                 used_at: now,
             };
             self.known.insert(Arc::clone(&id), known);
             id
         };
-        self.order.insert(self.uses, id);
+        self.order.insert(number, id);
         if self.known.len() > PRODUCERS_MAX {
             self.forget_oldest();
         }
@@ -129,17 +139,35 @@ impl Producers {
 
     fn forget_old(&mut self, now: Tick) {
         while let Some((_, id)) = self.order.first_key_value()
-            && self.known[id].used_at.plus_ms(KEPT_MS) <= now
+            && self.known[id].is_old(now)
         {
             self.forget_oldest();
         }
     }
 
     fn forget_oldest(&mut self) {
-        if let Some((_, id)) = self.order.pop_first() {
+        if let Some((&number, _)) = self.order.first_key_value() {
+            self.forget(number);
+        }
+    }
+
+    /// Whether this is the last use of a producer.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.order.contains_key(&number)
+    }
+
+    /// Forgets the producer whose last use this is.
+    pub(super) fn forget(&mut self, number: u64) {
+        if let Some(id) = self.order.remove(&number) {
             self.known.remove(&id);
             self.bytes -= PRODUCER_BYTES + id.len() as u64;
         }
+    }
+
+    /// Its producers by their last use, for checks.
+    #[cfg(test)]
+    pub(super) fn uses(&self) -> impl Iterator<Item = u64> {
+        self.order.keys().copied()
     }
 }
 
@@ -155,7 +183,7 @@ mod tests {
     #[test]
     fn requests_are_judged_as_the_protocol_says() {
         let mut producers = Producers::default();
-        let now = Tick(5);
+        let (now, mut number) = (Tick(5), 0);
         for (epoch, seq, verdict) in [
             (0, 1, Verdict::Gap { expected: 0 }),
             (2, 0, Verdict::Next),
@@ -171,7 +199,8 @@ mod tests {
             let request = request("a", epoch, seq);
             assert_eq!(producers.judge(&request, now), verdict, "{epoch} {seq}");
             if verdict == Verdict::Next {
-                producers.note(&request, now);
+                number += 1;
+                producers.note(&request, number, now);
             }
         }
         assert_eq!(producers.judge(&request("b", 0, 0), now), Verdict::Next);
@@ -182,10 +211,10 @@ mod tests {
     fn the_one_that_was_used_the_longest_ago_is_forgotten() {
         let mut producers = Producers::default();
         for n in 0..PRODUCERS_MAX {
-            producers.note(&request(&n.to_string(), 0, 0), Tick(0));
+            producers.note(&request(&n.to_string(), 0, 0), n as u64, Tick(0));
         }
-        producers.note(&request("0", 0, 1), Tick(1));
-        producers.note(&request("new", 0, 0), Tick(1));
+        producers.note(&request("0", 0, 1), 5_000, Tick(1));
+        producers.note(&request("new", 0, 0), 5_001, Tick(1));
         let now = Tick(2);
         assert_eq!(producers.known.len(), PRODUCERS_MAX);
         let again = producers.judge(&request("1", 0, 1), now);
@@ -201,11 +230,14 @@ mod tests {
     #[test]
     fn a_producer_is_known_for_seven_days() {
         let mut producers = Producers::default();
-        producers.note(&request("a", 4, 0), Tick(10));
+        producers.note(&request("a", 4, 0), 1, Tick(10));
         let until = Tick(10).plus_ms(KEPT_MS);
         let stale = producers.judge(&request("a", 0, 0), Tick(until.0 - 1));
         assert_eq!(stale, Verdict::Stale { epoch: 4 });
         assert_eq!(producers.judge(&request("a", 0, 0), until), Verdict::Next);
-        assert_eq!((producers.bytes(), producers.order.len()), (0, 0));
+        assert!(producers.has(1), "to judge changes nothing");
+        producers.note(&request("b", 0, 0), 2, until);
+        assert_eq!((producers.len(), producers.order.len()), (1, 1));
+        assert_eq!(producers.bytes(), PRODUCER_BYTES + 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Streams, case by case.
 
-use super::{TICK_NS, TICKET, drain, home, pass, say, submission, tick};
+use super::{TICK_NS, TICKET, drain, home, home_with, pass, say, submission, tick};
 use crate::home::{Home, HomeEffect};
 use crate::{
     AppendToStream, Asker, Content, CreateStream, Delivery, Now, Payload, Permit, Pool, Position,
@@ -468,6 +468,77 @@ fn a_deleted_stream_is_another_one_when_it_comes_back() {
         let early = read(&mut home, "kept:a", after(begin), now);
         assert!(matches!(early, Err(ReadRefused::Unrecoverable(_))));
     }
+}
+
+/// An append by a producer that nobody has seen before.
+fn by_new_producer(n: usize) -> AppendToStream {
+    AppendToStream {
+        producer: Some(Producer {
+            id: format!("{n:0>200}").into(),
+            epoch: 0,
+            seq: 0,
+        }),
+        ..append(&["x"])
+    }
+}
+
+#[test]
+fn producers_take_a_part_of_the_budget_at_most() {
+    const BYTES_MAX: u64 = 160_000;
+    for has_subscriber in [false, true] {
+        let mut home = home_with(BYTES_MAX);
+        let now = tick(1);
+        let wish = CreateStream {
+            entries: entries(&["kept"]),
+            ..plain()
+        };
+        created(create(&mut home, "long:other", wish, now));
+        drain(&mut home);
+        for channel in ["kept:a", "kept:b"] {
+            created(create(&mut home, channel, plain(), now));
+            if has_subscriber {
+                home.handle_join(channel.into(), 0, 1, now);
+                drain(&mut home);
+            }
+            for n in 0..600 {
+                append_to(&mut home, channel, by_new_producer(n), now).expect("appended");
+            }
+        }
+        home.check_budget();
+        assert!(home.stats().bytes <= BYTES_MAX, "{}", home.stats().bytes);
+        let (_, texts) = page(&mut home, "long:other", ReadFrom::Start, now);
+        assert_eq!(texts, ["kept"], "producers push out no publications");
+        // The last one is known, and the first one is not.
+        let again = append_to(&mut home, "kept:b", by_new_producer(599), now);
+        assert!(
+            matches!(again, Ok(StreamDone::Repeated { .. })),
+            "{again:?}"
+        );
+        let next = AppendToStream {
+            producer: Some(Producer {
+                seq: 1,
+                ..by_new_producer(0).producer.expect("one")
+            }),
+            ..append(&["x"])
+        };
+        let refused = append_to(&mut home, "kept:a", next, now);
+        assert!(matches!(refused, Err(StreamRefused::ProducerGap { .. })));
+    }
+}
+
+#[test]
+fn producers_that_were_forgotten_for_their_age_count_no_more() {
+    const WEEK: u64 = 7 * 24 * 3_600_000;
+    let mut home = home();
+    home.handle_join("kept:a".into(), 0, 1, tick(1));
+    drain(&mut home);
+    created(create(&mut home, "kept:a", plain(), tick(1)));
+    for n in 0..10 {
+        append_to(&mut home, "kept:a", by_new_producer(n), tick(1)).expect("appended");
+    }
+    let later = Now::at(tick(1).tick().plus_ms(WEEK));
+    append_to(&mut home, "kept:a", by_new_producer(10), later).expect("appended");
+    home.check_budget();
 }
 
 #[test]
