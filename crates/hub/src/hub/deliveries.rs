@@ -59,11 +59,15 @@ impl Hub {
         if matches!(delivery, Delivery::Presence(_)) && !self.takes_announcement(channel) {
             return false;
         }
-        if matches!(delivery, Delivery::StreamEnd(_)) && self.channels[channel].stream.is_none() {
-            return false;
-        }
         let offset = delivery.offset();
         let record = &mut self.channels[channel];
+        if let Delivery::StreamEnd(end) = &delivery {
+            // A deleted stream takes an offset. The home must not know a later one than this shard.
+            record.last_offset = record.last_offset.max(end.tail.offset);
+            if record.stream.is_none() {
+                return false;
+            }
+        }
         if delivery.had_by(record.last_offset) == Had::All {
             assert!(
                 matches!(delivery, Delivery::Batch(_)),

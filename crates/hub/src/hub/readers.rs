@@ -432,6 +432,9 @@ impl Hub {
         overflown: &mut Vec<Overflown>,
     ) {
         if let Delivery::StreamEnd(end) = delivery {
+            // What the next stream of that name has may follow in this turn. It is none of this reader's.
+            let record = &mut self.subscriptions[member.subscription];
+            record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
             self.note_ended(member.connection, end);
             return;
         }

@@ -212,6 +212,39 @@ on_both_drivers! {
         assert_eq!(look(address, "s", ""), 200);
     }
 
+    fn an_offset_of_an_earlier_stream_has_gone(driver) {
+        let server = start(Options { shards: Some(1), ..options(driver) });
+        let address = server.address();
+        // Whoever has subscribed keeps the channel's epoch.
+        let _subscriber = websocket(address, "/raw?channel=s");
+        let hold = || {
+            let mut http = Http::connect(address);
+            http.send(head("GET", "/v1/stream/s?offset=now&live=long-poll", "").as_bytes());
+            until("it is held", || metric(address, "myriad_parked_polls") == 1);
+            http
+        };
+        for (before, after) in [("", ""), ("[1]", ""), ("", "[2]"), ("[1]", "[2]")] {
+            let old = ask(address, "PUT", "s", JSON, before);
+            let old = old.header("stream-next-offset").expect("an offset").to_owned();
+            let mut held = hold();
+            assert_eq!(status(address, "DELETE", "s", "", ""), 204);
+            assert_eq!(held.answer().status, 404);
+            assert_eq!(status(address, "PUT", "s", JSON, after), 201);
+            // The shard knows the new stream.
+            let held = hold();
+            for live in ["", "&live=long-poll", "&live=sse"] {
+                let gone = ask(address, "GET", &format!("s?offset={old}{live}"), "", "");
+                assert_eq!(gone.status, 410, "{before} {after} {live}");
+                let way_on = gone.header("stream-next-offset").expect("an offset");
+                let read = ask(address, "GET", &format!("s?offset={way_on}"), "", "");
+                assert_eq!(read.body, if after.is_empty() { "[]" } else { after });
+            }
+            assert_eq!(status(address, "DELETE", "s", "", ""), 204);
+            drop(held);
+            until("nobody is held", || metric(address, "myriad_parked_polls") == 0);
+        }
+    }
+
     fn keys_and_tokens_say_who_may_write(driver) {
         let text = format!(
             "[client.token]\nhmac_secret_key = \"{SECRET}\"\n\

@@ -20,7 +20,7 @@ pub struct StreamEnd {
     pub channel: Arc<str>,
     /// How it ended.
     pub kind: StreamEndKind,
-    /// The position after its last publication.
+    /// The position after its last publication; of a deleted one, the position at which another stream of that name begins.
     pub tail: Position,
     /// When it ended. Whoever has asked since may read another stream of that name.
     pub ended_at: Tick,

@@ -269,11 +269,14 @@ impl Home {
     /// Ends a stream, with everything that it keeps. Returns its record, if others need it still.
     fn delete_stream(&mut self, index: u32, now: Now) -> Option<u32> {
         self.flush_batch(index);
-        self.tell_stream_end(index, StreamEndKind::Deleted, now);
         if self.channels[index].subscribed.is_empty() {
             self.forget(index);
             return None;
         }
+        // No publication gets this offset. So no position of the stream that ends is one of the next stream of that name: whoever
+        // read to its end is told that this is gone, and not what the next one begins with.
+        self.channels[index].last_offset += 1;
+        self.tell_stream_end(index, StreamEndKind::Deleted, now);
         let last_offset = self.channels[index].last_offset;
         self.set_stream(index, Some(Stream::published_after(last_offset)));
         if let Some(history) = &mut self.channels[index].history {

@@ -7,7 +7,7 @@ use super::{TICKET, drain, home, namespaces, pass, recover, submission, text, ti
 use crate::home::{HistoryAnswer, Home, HomeEffect, Kept, ReadHistory, Submission};
 use crate::{
     AppendToStream, Asker, ChannelOptions, CreateStream, Delivery, Epoch, Namespaces, Payload,
-    Position, ReadFrom, RecoveryMode, RequestId, StreamCommand,
+    Position, ReadFrom, RecoveryMode, RequestId, StreamCommand, StreamEndKind,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -480,7 +480,9 @@ impl Test {
             // It comes behind everything that the stream had.
             let channel = CHANNELS.iter().position(|name| *name == &*end.channel);
             for shard in shards.iter() {
-                let view = &self.views[&(channel.expect("one of ours"), shard)];
+                let key = (channel.expect("one of ours"), shard);
+                let view = self.views.get_mut(&key).expect("it joined");
+                view.last.offset += u64::from(end.kind == StreamEndKind::Deleted);
                 assert_eq!(view.last, end.tail);
             }
             return;

@@ -465,8 +465,34 @@ fn a_deleted_stream_is_another_one_when_it_comes_back() {
             offset: 0,
             ..old.tail
         };
-        let early = read(&mut home, "kept:a", after(begin), now);
-        assert!(matches!(early, Err(ReadRefused::Unrecoverable(_))));
+        for of_old in [begin, old.tail] {
+            let gone = read(&mut home, "kept:a", after(of_old), now);
+            let Err(ReadRefused::Unrecoverable(state)) = gone else {
+                panic!("{gone:?}");
+            };
+            let on = read(&mut home, "kept:a", after(state.earliest), now).expect("a way on");
+            assert_eq!(on.publications.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_empty_stream_has_no_offset_of_the_one_before() {
+    let mut home = home();
+    let now = tick(1);
+    home.handle_join("kept:a".into(), 0, 1, now);
+    drain(&mut home);
+    let mut offsets = Vec::new();
+    for _ in 0..3 {
+        let new = created(create(&mut home, "kept:a", plain(), now));
+        for old in &offsets {
+            let gone = read(&mut home, "kept:a", after(*old), now);
+            assert!(matches!(gone, Err(ReadRefused::Unrecoverable(_))));
+        }
+        read(&mut home, "kept:a", after(new.tail), now).expect("an empty page");
+        offsets.push(new.tail);
+        ask(&mut home, "kept:a", StreamCommand::Delete, now).expect("deleted");
+        drain(&mut home);
     }
 }
 
@@ -585,7 +611,7 @@ fn a_stream_in_use_ends_at_its_time_only() {
         drain(&mut home);
     }
     pass(&mut home, tick(second));
-    assert_eq!(told(&mut home), [("Deleted at 0".into(), 1)]);
+    assert_eq!(told(&mut home), [("Deleted at 1".into(), 1)]);
     assert_eq!(describe(&mut home, "kept:at", tick(second)), None);
     assert!(describe(&mut home, "kept:idle", tick(second)).is_some());
     home.handle_leave("kept:idle", 0, tick(5 * second));

@@ -166,7 +166,11 @@ fn who_reads_a_stream_that_was_created_again_is_not_told_the_end_of_the_first() 
             node.exchange(false);
         }
         // The writer knows the new stream. What its home has told its own shard goes to one reader in a turn.
-        node.ask(late, STREAM, From::After(at), Live::Poll);
+        let begin = StreamOffset {
+            offset: at.offset + 1,
+            ..at
+        };
+        node.ask(late, STREAM, From::After(begin), Live::Poll);
         node.settle();
         assert!(early.iter().all(|&reader| !node.is_waiting(reader)));
         assert!(node.is_waiting(late), "there is a stream, without an end");

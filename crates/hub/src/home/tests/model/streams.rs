@@ -96,6 +96,8 @@ impl Test {
             self.lives.remove(&channel);
             return;
         }
+        // An offset that no publication has.
+        life.published.push((0, life.last_used));
         life.removed = life.top();
         life.stream = StreamLife {
             begins_after: life.top(),
