@@ -447,6 +447,12 @@ impl Connection {
         self.set(Self::FIN_RECEIVED, true);
     }
 
+    /// The peer has sent its FIN. It may still read.
+    #[must_use]
+    pub fn has_received_fin(&self) -> bool {
+        self.is(Self::FIN_RECEIVED)
+    }
+
     /// Both sides have ended: the socket can be closed without losing anything.
     #[must_use]
     pub fn is_finished(&self) -> bool {

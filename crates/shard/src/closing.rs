@@ -2,8 +2,9 @@
 //!
 //! There are three ways, each counted once under its reason. [`Shard::close_gracefully`] sends a final chunk and our FIN,
 //! then waits for the peer's FIN. It gives the peer the linger timeout for that, from when it took something last.
-//! [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
-//! closed and records freed at the end of the turn.
+//! [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once, but for a reader of streams who has sent its
+//! requests before the FIN: it gets its answers first (`reading/pipeline.rs`). Sockets are closed and records freed at the end of the
+//! turn.
 
 use crate::events::ConnectionEvent;
 use crate::marks::hit;
@@ -137,17 +138,23 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_finished(&mut self, key: Key, now: Now) {
         let connection = self.hub.connection_mut(key.index);
         connection.note_fin_received();
-        if connection.is_kept_alive() && connection.has_outbound() {
-            // It has sent all its requests, and still reads the answers.
-            hit!(FinBeforeAnswerLeft);
-            self.close_after_queue(key, CloseReason::Client, now);
-        } else if connection.phase != Phase::Closing {
+        if connection.phase == Phase::Closing {
+            if connection.is_finished() {
+                self.close_at_turn_end(key, Close::Orderly);
+            }
+        } else if self.owes_answers(key) {
+            hit!(FinBeforeAnswers);
+            self.answer_after_fin(key, now);
+        } else {
             // No close frame: the peer has ended the connection without one (RFC 6455, section 7.1.5).
-            self.note_closed(key, CloseReason::Client, now);
-            self.close_at_turn_end(key, Close::Orderly);
-        } else if connection.is_finished() {
-            self.close_at_turn_end(key, Close::Orderly);
+            self.end_by_client(key, now);
         }
+    }
+
+    /// The client has ended its side, and nothing is left to be told to it.
+    pub(crate) fn end_by_client(&mut self, key: Key, now: Now) {
+        self.note_closed(key, CloseReason::Client, now);
+        self.close_at_turn_end(key, Close::Orderly);
     }
 
     /// The connection broke.

@@ -94,7 +94,8 @@ myriad_hub::marks! {
         PollAsksAgain = "a stream ends while a request is held that may be about the next one",
         PollOfDeleted = "a stream is deleted while a request for it is held",
         ReaderOfClosed = "a stream is closed while somebody waits for more",
-        FinBeforeAnswerLeft = "a client ends its side before its answer has left",
+        FinBeforeAnswers = "a client ends its side before it has its answers",
+        FinWhileHeld = "a client ends its side while its request is held",
         RefusedFull = "a newcomer is told that there is no room",
         RefusedDraining = "a newcomer is told that the server drains",
     }

@@ -317,5 +317,6 @@ impl<R: Reactor> Shard<R> {
             bearer,
         };
         self.hub.park(key.index, reader, now);
+        self.end_poll_after_fin(key, now);
     }
 }

@@ -105,6 +105,10 @@ impl<R: Reactor> Shard<R> {
             Persistence::Close => self.close_after_queue(key, CloseReason::Answered, now),
             Persistence::KeepAlive | Persistence::KeepAliveSaid => {
                 self.hub.end_answer(key.index, now);
+                let connection = self.hub.connection(key.index);
+                if connection.has_received_fin() && !connection.has_input() {
+                    return self.close_after_queue(key, CloseReason::Client, now);
+                }
                 self.await_forwarded(key);
                 self.note_answer_left(key);
             }

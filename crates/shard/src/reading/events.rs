@@ -53,7 +53,10 @@ impl<R: Reactor> Shard<R> {
             let subscription = self.subscription_of(key, reading);
             self.hub.begin_delivering(subscription, part.to);
         }
-        if part.is_closed {
+        // A client that has ended its side gets what there is. It cannot be told from one that is gone, and a stream of events has no
+        // other end.
+        let is_last = self.hub.connection(key.index).has_received_fin();
+        if part.is_closed || is_last {
             self.end_events(key, CloseReason::Answered, now);
         }
     }

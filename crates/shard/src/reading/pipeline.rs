@@ -4,7 +4,7 @@ use crate::input::Input;
 use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::Refused;
-use myriad_hub::{Now, Phase, Transport};
+use myriad_hub::{Chunk, CloseReason, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 
@@ -32,10 +32,54 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
+    /// Whether somebody who has ended its side gets answers still: to what is asked about, and to what it sent behind that. It may
+    /// read on, which a connection does not tell from a client that is gone: that one answers the first bytes with a reset.
+    pub(crate) fn owes_answers(&self, key: Key) -> bool {
+        let connection = self.hub.connection(key.index);
+        match connection.phase {
+            Phase::Handshake => {
+                connection.is_kept_alive() && (connection.has_outbound() || connection.has_input())
+            }
+            Phase::Joining => self.reads.is_reading(key.index),
+            Phase::Open => connection.transport().reads_streams(),
+            Phase::Closing => false,
+        }
+    }
+
+    /// Goes on with a connection whose client has ended its side.
+    pub(crate) fn answer_after_fin(&mut self, key: Key, now: Now) {
+        let connection = self.hub.connection(key.index);
+        if connection.phase == Phase::Open && connection.transport() == Transport::Events {
+            return self.end_events(key, CloseReason::Client, now);
+        }
+        self.end_poll_after_fin(key, now);
+        // Nothing else might look at what has come of its next request.
+        self.note_answer_left(key);
+    }
+
+    /// Answers the held request of a client that has ended its side, as at its time-out. Most of those clients are gone, and would
+    /// be held for nothing; whoever reads on gets its answer now.
+    pub(super) fn end_poll_after_fin(&mut self, key: Key, now: Now) {
+        let connection = self.hub.connection(key.index);
+        let is_held = connection.phase == Phase::Open
+            && connection.transport() == Transport::LongPoll
+            && connection.has_received_fin();
+        // A delivery of this turn may have answered it.
+        if is_held && !self.hub.is_answered(key.index) {
+            hit!(FinWhileHeld);
+            let bytes = self.hub.idle_answer(key.index, false, false, now);
+            if let Err(overflow) = self.hub.enqueue(key.index, Chunk::Shared(bytes)) {
+                return self.close_stream(key, overflow.into(), now);
+            }
+            self.metrics().poll_timeouts.add(1);
+            self.finish_answer(key.index, now);
+        }
+    }
+
     /// Lists a connection whose answer has left, if the next request has come.
     pub(super) fn note_answer_left(&mut self, key: Key) {
         let connection = self.hub.connection(key.index);
-        if !connection.has_outbound() && connection.has_input() {
+        if connection.is_kept_alive() && !connection.has_outbound() && connection.has_input() {
             self.reads.next.push(key);
         }
     }

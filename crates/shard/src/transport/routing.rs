@@ -169,6 +169,11 @@ impl<R: Reactor> Shard<R> {
             Ok(None) => return self.keep_head(key, bytes, now),
             Err(error) => return self.refuse(key, error.into(), now),
         };
+        let has_ended = self.hub.connection(key.index).has_received_fin();
+        if has_ended && matches!(route, Ok(Route::Stream(_))) {
+            // Nobody would end a connection whose client says nothing any more.
+            return self.end_by_client(key, now);
+        }
         let is_read = matches!(route, Ok(Route::Read(..)));
         let is_next = self.hub.connection(key.index).is_kept_alive();
         self.hub.end_keep_alive(key.index);
@@ -235,6 +240,9 @@ impl<R: Reactor> Shard<R> {
 
     /// Keeps the beginning of a head until more of it comes.
     pub(super) fn keep_head(&mut self, key: Key, bytes: &[u8], now: Now) {
+        if self.hub.connection(key.index).has_received_fin() {
+            return self.end_by_client(key, now);
+        }
         if self.hub.connection(key.index).is_kept_alive() {
             self.hub.begin_next_head(key.index, now);
         }

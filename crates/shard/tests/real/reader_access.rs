@@ -194,18 +194,24 @@ fn a_reader_that_goes_is_forgotten(driver: Driver) {
     for half in [true, false] {
         let mut client = Client::open(&node);
         client.ask_with(POLL, &bearer("costly"));
+        client.ask_with("", &bearer("now"));
         let ask = node.asked();
-        if half {
-            client.stream.shutdown(Shutdown::Write).expect("a socket");
-            client.read_to_end();
-        }
-        drop(client);
-        node.settle(|node| node.sum(|shard| shard.connections.value()) == 0);
-        // Another one in its place is not taken for it.
+        client.stream.shutdown(Shutdown::Write).expect("a socket");
+        // Whoever has sent everything may still read.
+        let mut client = half.then_some(client);
         let mut other = Client::open(&node);
         other.ask_with(POLL, &bearer("now"));
         parked(&node, 1);
-        node.grant(ask, AskAnswer::Token(TokenFault::Expired));
+        match &mut client {
+            Some(client) => {
+                node.grant(ask, AskAnswer::Connect(Box::new(grant("ann", None))));
+                assert_eq!(client.answer().status(), "204");
+                assert!(client.answer().body.starts_with("[1"));
+                assert_eq!(client.read_to_end(), "");
+            }
+            None => node.grant(ask, AskAnswer::Token(TokenFault::Expired)),
+        }
+        node.settle(|node| node.sum(|shard| shard.connections.value()) == 1);
         node.settle(|node| node.sum(|shard| shard.asks_waiting.value()) == 0);
         publish(&node, "2");
         assert_eq!(other.answer().status(), "200");

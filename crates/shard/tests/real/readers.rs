@@ -3,7 +3,7 @@
 use super::node::{Driver, Node, Options};
 use myriad_shard::{CloseReason, Metrics, Payload, ReaderSettings};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 on_both_drivers!(
@@ -11,6 +11,8 @@ on_both_drivers!(
     held_requests_share_an_answer_on_every_shard,
     a_held_request_ends_at_its_time,
     pipelined_requests_are_answered_in_their_order,
+    a_client_that_has_sent_its_last_request_gets_all_answers,
+    behind_the_last_request_nothing_is_held,
     a_stream_of_events_is_live_after_what_it_missed,
     a_client_that_reads_nothing_gives_its_memory_back,
     what_comes_behind_a_request_for_events_is_not_kept,
@@ -272,6 +274,73 @@ fn pipelined_requests_are_answered_in_their_order(driver: Driver) {
     old.stream.write_all(request.as_bytes()).expect("a socket");
     assert_eq!(old.answer().header("connection"), Some("close"));
     assert_eq!(old.read_to_end(), "");
+}
+
+fn a_client_that_has_sent_its_last_request_gets_all_answers(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let (poll, part) = ("?offset=now&live=long-poll", "GET /v1/stre");
+    for (requests, rest) in [
+        (&[""][..], ""),
+        (&["", "", ""], ""),
+        (&["", poll, ""], ""),
+        (&[poll, poll, ""], ""),
+        (&[poll], ""),
+        (&["", poll], part),
+    ] {
+        let mut client = Client::open(&node);
+        let mut text = String::new();
+        for query in requests {
+            text += &format!("GET /v1/stream/s{query} HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        let text = text + rest;
+        client.stream.write_all(text.as_bytes()).expect("a socket");
+        client.stream.shutdown(Shutdown::Write).expect("a socket");
+        for query in requests {
+            let answer = client.answer();
+            let expected = match *query {
+                "" => ("200", "[1]"),
+                _ => ("204", ""),
+            };
+            assert_eq!((answer.status(), &*answer.body), expected, "{requests:?}");
+        }
+        assert_eq!(client.read_to_end(), "", "{requests:?}");
+    }
+    // A stream of events tells what there is.
+    let mut client = Client::open(&node);
+    client.ask("");
+    client.ask("?offset=-1&live=sse");
+    client.stream.shutdown(Shutdown::Write).expect("a socket");
+    assert_eq!(client.answer().body, "[1]");
+    let events = client.read_to_end();
+    assert!(events.contains("data:[1]\n"), "{events}");
+    assert!(events.ends_with("0\r\n\r\n"), "{events}");
+    node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
+}
+
+fn behind_the_last_request_nothing_is_held(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    client.ask("?offset=now&live=long-poll");
+    client.ask("");
+    parked(&node, 1);
+    client.stream.shutdown(Shutdown::Write).expect("a socket");
+    assert_eq!(client.answer().status(), "204");
+    assert_eq!(client.answer().body, "[1]");
+    assert_eq!(client.read_to_end(), "");
+    // Nobody would end a connection that goes on.
+    let mut client = Client::open(&node);
+    client.ask("");
+    let upgrade = "GET /raw?channel=s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    client
+        .stream
+        .write_all(upgrade.as_bytes())
+        .expect("a socket");
+    client.stream.shutdown(Shutdown::Write).expect("a socket");
+    assert_eq!(client.answer().body, "[1]");
+    client.read_to_end();
+    node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
 }
 
 fn a_stream_of_events_is_live_after_what_it_missed(driver: Driver) {

@@ -65,6 +65,7 @@ impl Scenario {
         self.world.replies = self.world.sum(|metrics| &metrics.publications);
         self.world.former_peers.deliveries = self.facts.told.min(self.deliveries());
         assert_eq!(self.world.mesh.publication_bytes(), 0);
+        self.desk.forget();
         self.world.check_end();
     }
 

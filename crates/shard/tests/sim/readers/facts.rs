@@ -129,6 +129,11 @@ impl Facts {
         self.may_have_passed(since, self.settings.linger_timeout)
     }
 
+    /// Whether a connection may have been reset since, because its client took nothing of what was queued for it.
+    pub(super) fn may_have_stalled(&self, since: u64) -> bool {
+        self.may_have_passed(since, self.settings.stall_timeout)
+    }
+
     pub(super) fn note(&mut self, what: &'static str) {
         *self.reached.entry(what).or_default() += 1;
     }

@@ -21,7 +21,7 @@ mod writers;
 pub(crate) use scenario::run;
 
 /// What the seeds of CI must come through.
-pub(crate) const MUST_HAPPEN: [&str; 22] = [
+pub(crate) const MUST_HAPPEN: [&str; 23] = [
     "readers: a guest sends too much",
     "readers: a guest's token cannot be verified",
     "readers: a held request is answered with data",
@@ -36,6 +36,7 @@ pub(crate) const MUST_HAPPEN: [&str; 22] = [
     "readers: a stream begins again behind a deleted one",
     "readers: a stream is told to be closed",
     "readers: a token is not verified in time",
+    "readers: all answers come behind a FIN",
     "readers: an event comes",
     "readers: an event is told to a stream of bytes",
     "readers: an old client ends with its answer",

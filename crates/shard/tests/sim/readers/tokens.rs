@@ -115,6 +115,12 @@ impl Desk {
         }
     }
 
+    /// Forgets all, at the end: the last request of somebody who has sent a FIN may be asked about when nobody answers any more.
+    pub(super) fn forget(&mut self) {
+        self.attend();
+        self.held.clear();
+    }
+
     /// Answers all; true if somebody waited.
     pub(super) fn clear(&mut self, mesh: &Mesh) -> bool {
         let is_moving = self.is_awaited();

@@ -155,8 +155,9 @@ impl Reader {
                 let has_expired = request.may_have_expired(facts);
                 let poll_min = facts.settings.readers.poll_min;
                 let is_over = facts.may_have_passed(request.sent_at, poll_min) || has_expired;
-                let may_end = facts.is_draining || facts.is_tight;
-                let is_told = answer.is_closed || answer.closes && may_end;
+                // Whoever has ended its side is not held.
+                let may_end = facts.is_draining || facts.is_tight || self.has_ended;
+                let is_told = answer.is_closed || answer.closes && may_end || self.has_ended;
                 assert!(is_over || is_told, "reader {number}: too early {request:?}");
                 if is_over && !is_told {
                     facts.note("readers: a held request is over");
@@ -249,7 +250,18 @@ impl Reader {
     }
 
     /// The server has ended the connection.
-    pub(super) fn check_end(&self, how: PeerEnd, facts: &Facts) {
+    pub(super) fn check_end(&self, how: PeerEnd, facts: &mut Facts) {
+        let is_cut = self.has_flooded || facts.is_draining || facts.is_tight || self.is_over;
+        if self.has_ended && how == PeerEnd::Fin && !is_cut {
+            // A stream of events for an old client ends with its connection.
+            let front = self.asked.front().filter(|_| self.events.is_none());
+            assert!(
+                front.is_none(),
+                "{} sent all before its FIN: {front:?}",
+                self.number
+            );
+            facts.note("readers: all answers come behind a FIN");
+        }
         if self.has_ended || self.has_flooded || facts.is_draining || facts.is_tight {
             return;
         }
@@ -259,6 +271,10 @@ impl Reader {
         if let (Some(events), Some(request)) = (&self.events, self.asked.front()) {
             assert!(request.is_old || has_lingered, "a last chunk comes first");
             assert!(events.is_whole() || has_lingered, "events are whole");
+            // It took nothing of what was queued for it.
+            if how == PeerEnd::Reset && facts.may_have_stalled(since) {
+                return;
+            }
             return self.check_events_end(request, events, facts);
         }
         let settings = &facts.settings;
