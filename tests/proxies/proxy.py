@@ -172,11 +172,11 @@ def find(name):
 
 
 def make_certificate(directory):
-    """A certificate of its own for 127.0.0.1, its key, and both in one file."""
+    """A certificate of its own for 127.0.0.1, which is no CA's, its key, and both in one file."""
     key, certificate = directory / "key.pem", directory / "cert.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", certificate,
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"],
         check=True, capture_output=True,
     )  # fmt: skip
     (directory / "both.pem").write_text(certificate.read_text() + key.read_text())

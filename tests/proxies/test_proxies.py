@@ -114,6 +114,20 @@ def test_tls_ends_at_the_proxy(serve, front, tmp_path):
         assert reader.recv(timeout=PATIENCE) == "secret"
 
 
+def test_a_crowd_speaks_tls_to_the_proxy(serve, front, tmp_path):
+    server = serve()
+    proxy = front(server, tls=True)
+    report = tmp_path / "report.json"
+    code, out, err = run(
+        "swarm", f"wss://{proxy.address}/raw?channel=c", "-c", "50", "--ca", str(tmp_path / "cert.pem"),
+        "--publish", f"http://{server.host}:{server.port}/api/publish", "--api-key", server.key,
+        "--every", "200ms", "--pushes", "3", "--live", "off", "--json", str(report),
+        "--threshold", "reach>=100%", "--threshold", "errors==0", "--threshold", "setup:connected==50",
+    )  # fmt: skip
+    assert code == 0, out + err
+    assert json.loads(report.read_text())["setup"]["tls"]["handshakes"] == 50
+
+
 def test_metrics_stay_inside(serve, front):
     server = serve()
     proxy = front(server)

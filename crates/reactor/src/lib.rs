@@ -202,4 +202,10 @@ pub trait Reactor {
 
     /// The number of sockets that this reactor can hold at once.
     fn capacity(&self) -> usize;
+
+    /// Whether a socket that is being connected has its TCP connection already, and is about to agree with its peer on what lies
+    /// above. No driver here has anything above TCP; a reactor that is built on one may.
+    fn is_handshaking(&self, _socket: Socket) -> bool {
+        false
+    }
 }

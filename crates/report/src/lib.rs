@@ -27,7 +27,7 @@ pub use live::{Line, Phase, Progress, RoundTripProgress};
 pub use push::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 pub use report::{
     ChurnReport, CrowdReport, Fanout, GeneratorCheck, GeneratorReport, Messages, Outcome, Pings,
-    Report, SessionReport, Settings, Setup, Unit, Verdict,
+    Report, SessionReport, Settings, Setup, TlsReport, Unit, Verdict,
 };
 pub use round_trip::{ClientPublishReport, DeliveryReport, RoundTripReport, RoundTripTimes};
 pub use schema::{schema, search_schema};

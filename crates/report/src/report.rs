@@ -167,7 +167,7 @@ pub struct Setup {
     pub connections_wanted: u64,
     /// Clients given up after their retries.
     pub given_up: u64,
-    /// TCP connections that were established, upgraded or not, repeated attempts included.
+    /// Connections that were established, with TLS where that was wanted, upgraded or not; repeated attempts included.
     pub tcp_connected: u64,
     /// Fewest connections that the crowd allowed to be under way at once: below `settings.connecting_max` where attempts timed
     /// out.
@@ -184,6 +184,30 @@ pub struct Setup {
     /// The same for 99% of the clients.
     pub p99_ms: Option<f64>,
     /// The same for the slowest client.
+    pub slowest_ms: Option<f64>,
+    /// The TLS handshakes among it; absent without TLS.
+    pub tls: Option<TlsReport>,
+}
+
+/// How TLS handshakes went that came to their end, those of clients that came back included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TlsReport {
+    /// The certificates of servers were not looked at (`--insecure`).
+    pub insecure: bool,
+    /// The file of CAs that servers had to be signed by (`--ca`); absent where it was the machine's own.
+    pub ca: Option<String>,
+    /// Handshakes.
+    pub handshakes: u64,
+    /// Of them, those that resumed a session.
+    pub resumed: u64,
+    /// Of them, those of TLS 1.2; the others are of TLS 1.3.
+    pub tls12: u64,
+    /// Milliseconds from the TCP connection to the end of its TLS handshake: half of the handshakes took at most that.
+    pub p50_ms: Option<f64>,
+    /// The same for 99% of the handshakes.
+    pub p99_ms: Option<f64>,
+    /// The same for the slowest handshake.
     pub slowest_ms: Option<f64>,
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn start_all(
                 plan: Arc::clone(plan),
                 flows: Arc::clone(flows),
                 flow,
-                connection: Kept::new(call.endpoint.clone()),
+                connection: Kept::new(call.endpoint.clone(), plan.request_tls()),
                 shared: Arc::clone(shared),
                 clock,
                 schedule: Arc::clone(schedule),

@@ -6,6 +6,7 @@ mod commands;
 mod flows;
 mod incidents;
 mod load;
+mod tls;
 
 pub use arrival::{Arrival, ArrivalStage, CrowdSize};
 pub use commands::{Action, Command};
@@ -16,6 +17,8 @@ pub(crate) use load::Answered;
 pub use load::{
     ClientPublish, Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
 };
+
+pub use tls::{Ca, CaError, CaProblem, Tls};
 
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
@@ -103,6 +106,8 @@ pub struct Config {
     pub threads: Option<u32>,
     /// The driver; none: io_uring where it works.
     pub driver: Option<Driver>,
+    /// How connections to `wss://` and `https://` are protected.
+    pub tls: Tls,
     /// Near-end addresses.
     pub sources: SourceChoice,
     /// For the connection itself.
@@ -219,6 +224,7 @@ impl Config {
             duration: None,
             threads: None,
             driver: None,
+            tls: Tls::default(),
             sources: SourceChoice::default(),
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
@@ -273,6 +279,7 @@ impl Config {
             session.count_subscribers(&targets, connections);
             session.recover_from.clone_from(&self.recover_from);
         }
+        let tls = self.plan_tls(flows.as_deref(), deal.own().terminals as usize)?;
         let (sources, sources_from) = self.plan_sources(driver, &deal, &mut notices)?;
         notices.extend(self.notice_of_protocol());
         let (run, seed) = self.run_and_seed();
@@ -285,6 +292,7 @@ impl Config {
             targets,
             session,
             http: self.http(),
+            tls,
             sources,
             headers: self.headers.clone(),
             extension: if self.compression {

@@ -181,6 +181,11 @@ pub enum ConfigError {
         "more than 65,536 channels are published to; give fewer, or some of them with --publish-channel"
     )]
     TooManyChannels,
+    /// This machine trusts no CA, and none is given.
+    #[error(
+        "this machine has no certificates of CAs; name your own with --ca FILE, install the package ca-certificates, or give --insecure in a test"
+    )]
+    NoCa,
     /// The source addresses do not suffice, or do not fit.
     #[error("source addresses: {0}")]
     Sources(SourceError),

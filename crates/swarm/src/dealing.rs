@@ -118,6 +118,7 @@ pub(crate) fn planned(
         subscriptions.sort_unstable_by_key(|subscription| subscription.channel);
         PlannedTarget {
             address: target.address,
+            server_name: target.server_name.clone(),
             host: target.host.clone(),
             path: target.path_for(protocol),
             streams: carried,

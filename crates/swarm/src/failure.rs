@@ -1,5 +1,6 @@
 //! What can go wrong with a client, by kind: the names that reports count under.
 
+use crate::engine::tls::TlsFailure;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -30,6 +31,8 @@ pub enum Failure {
     NoMemory,
     /// There is no way to the target.
     Unreachable,
+    /// Something about TLS.
+    Tls(TlsFailure),
     /// Some other error of the system, by its number.
     System(i32),
     /// The server broke the WebSocket protocol.
@@ -106,7 +109,7 @@ impl Failure {
             libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN => {
                 Self::Unreachable
             }
-            other => Self::System(other),
+            other => Self::of_other(other),
         }
     }
 
@@ -124,8 +127,12 @@ impl Failure {
         match errno {
             libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED => Self::LostReset,
             libc::ETIMEDOUT => Self::LostTimeout,
-            other => Self::System(other),
+            other => Self::of_other(other),
         }
+    }
+
+    fn of_other(errno: i32) -> Self {
+        TlsFailure::of_errno(errno).map_or(Self::System(errno), Self::Tls)
     }
 
     /// What a failure of an HTTP client's connection is called before its first answer.
@@ -186,10 +193,10 @@ impl Failure {
                 "the server accepts connections and does not answer: lower --connect-rate, raise --handshake-timeout, or is this a path that is held (--protocol long-poll)?"
             }
             Self::AnswerEnded => {
-                "the server ended the connection instead of answering: is this its HTTP port, and does it want TLS? Its log may say why"
+                "the server ended the connection instead of answering: is this its HTTP port, and does it want TLS (https://)? Its log may say why"
             }
             Self::HandshakeEnded => {
-                "the server ended the connection instead of answering: is this its WebSocket port, and does it want TLS? Its log may say why"
+                "the server ended the connection instead of answering: is this its WebSocket port, and does it want TLS (wss://)? Its log may say why"
             }
             Self::Reset => {
                 "the connection was reset before the server answered: it may be full, or restarting; lower --connect-rate, and look at its log"
@@ -200,6 +207,7 @@ impl Failure {
             Self::NoSourcePort => {
                 "source ports ran out: give more addresses with --source-ip, or widen net.ipv4.ip_local_port_range"
             }
+            Self::Tls(failure) => return failure.next_step(),
             Self::SourceRefused => "check that the --source-ip addresses belong to this machine",
             Self::NoDescriptor => {
                 "descriptors ran out: raise the hard limit (ulimit -Hn), or use --driver io_uring or more --threads"
@@ -380,6 +388,7 @@ impl fmt::Display for Failure {
             Self::NoDescriptor => "no_descriptor",
             Self::NoMemory => "no_memory",
             Self::Unreachable => "unreachable",
+            Self::Tls(failure) => return write!(f, "tls_{failure}"),
             Self::System(errno) => return write!(f, "errno_{errno}"),
             Self::Protocol => "protocol",
             Self::Unfinished => "unfinished",

@@ -48,6 +48,7 @@ mod protocol;
 mod publisher;
 mod random;
 mod report;
+mod request_connection;
 mod requester;
 mod run;
 mod scenario;
@@ -56,10 +57,10 @@ mod stamp;
 mod target;
 
 pub use config::{
-    Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Call, ClientPublish, Comeback, Command,
-    Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError, FlowRoute, Flows,
-    Incident, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply, Requests, Said,
-    StampPlace, What,
+    Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Ca, CaError, CaProblem, Call, ClientPublish,
+    Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError,
+    FlowRoute, Flows, Incident, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
+    Reply, Requests, Said, StampPlace, Tls, What,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
@@ -70,6 +71,7 @@ pub use engine::flows::template::TemplateError;
 pub use engine::plan::PollPosition;
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
+pub use engine::tls::TlsFailure;
 pub use failure::Failure;
 pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, run_fleet, serve_agent};
 pub use interrupt::Interrupt;
@@ -85,7 +87,8 @@ pub use myriad_report::search_schema;
 pub use myriad_report::{
     AgentReport, ClientPublishReport, ComebackReport, DeliveryReport, Ended, FanoutTimes,
     FleetReport, FlowReport, HeldReport, HttpReport, Origin, Outcome, PublishAnswer, PushReport,
-    Report, RoundTripReport, RoundTripTimes, SearchOutcome, SearchReport, StormReport, Verdict,
+    Report, RoundTripReport, RoundTripTimes, SearchOutcome, SearchReport, StormReport, TlsReport,
+    Verdict,
 };
 pub use protocol::Protocol;
 pub use report::compare::{Comparison, ReportFileError, read_report};

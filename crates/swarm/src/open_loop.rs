@@ -9,7 +9,7 @@ use crate::config::Endpoint;
 use crate::engine::pacing::{Pacing, SEND_GRACE};
 use crate::failure::Failure;
 use crate::measure::round_trip::RoundTrips;
-use crate::publisher::open_connection;
+use crate::request_connection::{RequestTls, open_connection};
 use hyper::body::Body as _;
 use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, StatusCode};
@@ -255,20 +255,22 @@ impl Schedule {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub endpoint: Endpoint,
+    tls: RequestTls,
     open: Option<SendRequest<String>>,
 }
 
 impl Kept {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, tls: RequestTls) -> Self {
         Self {
             endpoint,
+            tls,
             open: None,
         }
     }
 
     /// Opens it, if that works in this time.
     pub(crate) async fn open(&mut self, within: Duration) {
-        if let Ok(Ok(open)) = timeout(within, open_connection(&self.endpoint)).await {
+        if let Ok(Ok(open)) = timeout(within, open_connection(&self.endpoint, &self.tls)).await {
             self.open = Some(open);
         }
     }
@@ -320,7 +322,7 @@ impl Kept {
         request: Request<String>,
         bytes: usize,
     ) -> Result<(StatusCode, Vec<u8>), String> {
-        let connection = open_connection(&self.endpoint).await?;
+        let connection = open_connection(&self.endpoint, &self.tls).await?;
         self.ask_over(connection, request, bytes).await
     }
 
@@ -441,7 +443,7 @@ mod tests {
             .expect("a runtime");
         let within = Duration::from_secs(30);
         let answer = runtime.block_on(async {
-            let mut kept = Kept::new(Endpoint::parse(&url).expect("a URL"));
+            let mut kept = Kept::new(Endpoint::parse(&url).expect("a URL"), None);
             kept.open(within).await;
             let request = Request::post("/")
                 .header(hyper::header::HOST, "here")

@@ -16,19 +16,18 @@ use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
 use crate::failure::Failure;
 use crate::measure::push::{Acceptance, PushKey};
+use crate::request_connection::{RequestTls, open_connection};
 use crate::stamp::{SEQUENCE_MAX, Stamp};
 use crate::target::with_channel;
 use hyper::body::Body as _;
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
-use hyper_util::rt::TokioIo;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -83,7 +82,10 @@ impl Publisher {
         } else {
             1
         };
-        let lanes = (0..lanes).map(|_| Lane::new(&publish.endpoints)).collect();
+        let tls = plan.request_tls();
+        let lanes = (0..lanes)
+            .map(|_| Lane::new(&publish.endpoints, &tls))
+            .collect();
         let rounds = Rounds {
             publish,
             channels,
@@ -341,8 +343,9 @@ enum Lane {
 }
 
 impl Lane {
-    fn new(endpoints: &[Endpoint]) -> Self {
-        Self::Free(endpoints.iter().cloned().map(Link::new).collect())
+    fn new(endpoints: &[Endpoint], tls: &RequestTls) -> Self {
+        let link = |endpoint: &Endpoint| Link::new(endpoint.clone(), tls.clone());
+        Self::Free(endpoints.iter().map(link).collect())
     }
 
     /// Takes the connections, once the publication that is under way is answered.
@@ -423,15 +426,17 @@ impl Untaken {
 /// The way to one publish URL.
 struct Link {
     endpoint: Endpoint,
+    tls: RequestTls,
     connection: Option<SendRequest<String>>,
     /// Its last error, in words.
     trouble: Option<String>,
 }
 
 impl Link {
-    fn new(endpoint: Endpoint) -> Self {
+    fn new(endpoint: Endpoint, tls: RequestTls) -> Self {
         Self {
             endpoint,
+            tls,
             connection: None,
             trouble: None,
         }
@@ -445,7 +450,7 @@ impl Link {
             self.connection = Some(connection);
             return;
         }
-        match timeout(ANSWER_TIMEOUT, open_connection(&self.endpoint)).await {
+        match timeout(ANSWER_TIMEOUT, open_connection(&self.endpoint, &self.tls)).await {
             Ok(Ok(connection)) => self.connection = Some(connection),
             Ok(Err(trouble)) => self.trouble = Some(trouble),
             Err(_) => self.trouble = Some("no connection in time".to_owned()),
@@ -478,31 +483,6 @@ impl Link {
             self.trouble = Some(format!("status {}", status.as_u16()));
             Err(Untaken::Refused(status.as_u16()))
         }
-    }
-}
-
-/// Opens a connection to an endpoint.
-pub(crate) async fn open_connection(endpoint: &Endpoint) -> Result<SendRequest<String>, String> {
-    let stream = TcpStream::connect(endpoint.address)
-        .await
-        .map_err(|error| not_connected(endpoint, &error))?;
-    stream
-        .set_nodelay(true)
-        .map_err(|error| error.to_string())?;
-    let (sender, connection) = handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    // Its errors come back through the sender.
-    tokio::spawn(connection);
-    Ok(sender)
-}
-
-/// Why there is no connection. A refused one is the answer of the machine's kernel: no server has said anything.
-fn not_connected(endpoint: &Endpoint, error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::ConnectionRefused {
-        format!("nobody listens on {}", endpoint.address)
-    } else {
-        format!("no connection to {} ({error})", endpoint.address)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Requests by an open-loop schedule ([`OpenLoop`]): each posts a small body, and the answer is to be 200 with the same body.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::config::Requests;
+use crate::config::{Endpoint, Requests};
 use crate::echo_stamp::EchoStamp;
 use crate::failure::Failure;
 use crate::open_loop::{Kept, Lane, OpenLoop, Schedule, lock};
+use crate::request_connection::RequestTls;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use std::io;
@@ -14,12 +15,13 @@ use std::time::Duration;
 /// Begins the requests at the first time; they end at the second, or when they are stopped.
 pub(crate) fn start(
     requests: &Requests,
-    run: u16,
+    (run, tls): (u16, RequestTls),
     settle: Duration,
     window: (Nanos, Option<Nanos>),
     clock: RunClock,
 ) -> io::Result<OpenLoop> {
-    let connections = || requests.endpoints.iter().cloned().map(Kept::new).collect();
+    let kept = |endpoint: &Endpoint| Kept::new(endpoint.clone(), tls.clone());
+    let connections = || requests.endpoints.iter().map(kept).collect();
     OpenLoop::start(
         "requester",
         requests.rate_per_s,

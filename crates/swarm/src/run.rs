@@ -245,7 +245,8 @@ fn run_prepared(
         memory_connected: None,
         drain_timed_out: false,
         recorder: Recorder::start(clock.now(), config.reporting.hlog.is_some()),
-        server: ServerWatch::start(&config.reporting).map_err(RunError::Start)?,
+        server: ServerWatch::start(&config.reporting, plan.request_tls())
+            .map_err(RunError::Start)?,
         server_count: ServerCount::default(),
         silence_noted: false,
         plan,
@@ -454,6 +455,7 @@ impl Run<'_> {
         if let Some(requests) = &self.config.requests {
             let window = self.window(requests.warmup, connected_at);
             let (run, settle) = (self.plan.run, self.config.settle);
+            let run = (run, self.plan.request_tls());
             let requester = requester::start(requests, run, settle, window, self.clock);
             self.requester = Some(requester.map_err(RunError::Start)?);
         }

@@ -1,9 +1,10 @@
-//! Where clients connect to: a `ws://` or `http://` address, and the channels it subscribes to.
+//! Where clients connect to: an address with or without TLS, and the channels it subscribes to.
 
 use crate::protocol::Protocol;
 use myriad_wire::http::query_pairs;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// What in a target's path stands for the channel's name.
 const CHANNEL_PLACE: &str = "{channel}";
@@ -13,8 +14,10 @@ const CHANNEL_PLACE: &str = "{channel}";
 pub struct Target {
     /// As given.
     pub url: String,
-    /// Begins with `http://`, for clients that speak HTTP; else with `ws://`.
+    /// Begins with `http`, for clients that speak HTTP; else with `ws`.
     pub is_http: bool,
+    /// Whom the server's certificate has to name; none without TLS.
+    pub(crate) server_name: Option<ServerName<'static>>,
     /// The `Host` header.
     pub host: String,
     /// The request target: path and query.
@@ -39,8 +42,8 @@ pub struct UrlError {
 pub enum UrlProblem {
     /// It does not begin with the scheme that is spoken here.
     Scheme(&'static str),
-    /// TLS is asked for.
-    Tls(&'static str),
+    /// The host can stand in no certificate.
+    ServerName,
     /// There is no host.
     NoHost,
     /// The port is not a number from 1 to 65535.
@@ -65,12 +68,10 @@ impl fmt::Display for UrlError {
                     "this does not begin with {scheme}://; write it as {scheme}://HOST:PORT/PATH"
                 )
             }
-            UrlProblem::Tls(scheme) => {
-                write!(
-                    f,
-                    "TLS is not spoken yet; use {scheme}:// against the server's plain port"
-                )
-            }
+            UrlProblem::ServerName => write!(
+                f,
+                "the host is no name that a certificate can have; check it"
+            ),
             UrlProblem::NoHost => write!(
                 f,
                 "the host is missing; write it as SCHEME://HOST:PORT/PATH"
@@ -104,16 +105,18 @@ pub(crate) struct UrlParts {
     /// Host alone, without brackets.
     pub host: String,
     pub port: u16,
+    /// Whom the server's certificate has to name; none without TLS.
+    pub server_name: Option<ServerName<'static>>,
     /// Path and query; at least `/`.
     pub path: String,
 }
 
 impl UrlParts {
-    /// Takes a `scheme://host[:port][/path][?query]` apart; port 80 when none is given, a fragment is dropped.
+    /// Takes a `scheme://host[:port][/path][?query]` apart; port 80 when none is given, or 443 with TLS. A fragment is dropped.
     pub(crate) fn parse(
         url: &str,
         scheme: &'static str,
-        tls_scheme: &str,
+        tls_scheme: &'static str,
     ) -> Result<Self, UrlError> {
         let error = |problem| UrlError {
             url: url.to_owned(),
@@ -122,17 +125,20 @@ impl UrlParts {
         if let Some(column) = url.chars().position(|c| !c.is_ascii_graphic()) {
             return Err(error(UrlProblem::Character(column + 1)));
         }
-        let rest = match url.split_once("://") {
-            Some((found, rest)) if found.eq_ignore_ascii_case(scheme) => rest,
-            Some((found, _)) if found.eq_ignore_ascii_case(tls_scheme) => {
-                return Err(error(UrlProblem::Tls(scheme)));
-            }
+        let (rest, is_tls) = match url.split_once("://") {
+            Some((found, rest)) if found.eq_ignore_ascii_case(scheme) => (rest, false),
+            Some((found, rest)) if found.eq_ignore_ascii_case(tls_scheme) => (rest, true),
             _ => return Err(error(UrlProblem::Scheme(scheme))),
         };
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let authority_len = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(authority_len);
-        let (host, port) = split_authority(authority).map_err(error)?;
+        let port_default = if is_tls { 443 } else { 80 };
+        let (host, port) = split_authority(authority, port_default).map_err(error)?;
+        // A name at its end is the root's, which no certificate names.
+        let name = || ServerName::try_from(host.trim_end_matches('.').to_owned());
+        let server_name = is_tls.then(name).transpose();
+        let server_name = server_name.map_err(|_| error(UrlProblem::ServerName))?;
         let path = if path.starts_with('/') {
             path.to_owned()
         } else {
@@ -142,6 +148,7 @@ impl UrlParts {
             authority: authority.to_owned(),
             host: host.to_owned(),
             port,
+            server_name,
             path,
         })
     }
@@ -164,7 +171,7 @@ impl UrlParts {
     }
 }
 
-fn split_authority(authority: &str) -> Result<(&str, u16), UrlProblem> {
+fn split_authority(authority: &str, port_default: u16) -> Result<(&str, u16), UrlProblem> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or(UrlProblem::NoHost)?;
         (host, after.strip_prefix(':'))
@@ -177,7 +184,7 @@ fn split_authority(authority: &str) -> Result<(&str, u16), UrlProblem> {
         return Err(UrlProblem::NoHost);
     }
     let port = match port {
-        None => 80,
+        None => port_default,
         Some(digits) => digits
             .parse()
             .ok()
@@ -188,7 +195,7 @@ fn split_authority(authority: &str) -> Result<(&str, u16), UrlProblem> {
 }
 
 impl Target {
-    /// Reads a `ws://` or `http://` URL and resolves its host once, for the whole run.
+    /// Reads a URL of `ws`, `wss`, `http` or `https`, and resolves its host once, for the whole run.
     ///
     /// # Errors
     /// The URL cannot be used, or its host does not resolve.
@@ -211,6 +218,7 @@ impl Target {
         Ok(Self {
             url: url.to_owned(),
             is_http,
+            server_name: parts.server_name,
             host: parts.authority,
             path: parts.path,
             address,
@@ -395,12 +403,25 @@ mod tests {
     }
 
     #[test]
+    fn a_secure_target_knows_whom_its_certificate_names() {
+        let target = Target::parse("WSS://127.0.0.1/x").unwrap();
+        assert_eq!((target.address.port(), target.is_http), (443, false));
+        let name = |url: &str| Target::parse(url).unwrap().server_name;
+        let address = ServerName::try_from("127.0.0.1").unwrap();
+        assert_eq!(name("https://127.0.0.1:8443/"), Some(address));
+        let local = ServerName::try_from("localhost").unwrap();
+        assert_eq!(name("wss://localhost:1/"), Some(local));
+        let address = ServerName::try_from("::1").unwrap();
+        assert_eq!(name("wss://[::1]:1/"), Some(address));
+        assert_eq!(name("ws://localhost:1/"), None);
+    }
+
+    #[test]
     fn a_bad_url_names_its_problem() {
         let problem = |url: &str| Target::parse(url).unwrap_err().problem;
         assert_eq!(problem("ftp://127.0.0.1/"), UrlProblem::Scheme("ws"));
-        assert_eq!(problem("https://127.0.0.1/"), UrlProblem::Tls("http"));
         assert_eq!(problem("http:/"), UrlProblem::Scheme("http"));
-        assert_eq!(problem("wss://127.0.0.1/"), UrlProblem::Tls("ws"));
+        assert_eq!(problem("wss://-/"), UrlProblem::ServerName);
         assert_eq!(problem("ws:///raw"), UrlProblem::NoHost);
         assert_eq!(problem("ws://127.0.0.1:0/"), UrlProblem::Port);
         assert_eq!(problem("ws://127.0.0.1:99999/"), UrlProblem::Port);

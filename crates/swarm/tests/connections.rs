@@ -1,6 +1,9 @@
 //! Connections: what fails while they are made, what ends them, and what keeps them.
 
 mod support;
+#[path = "connections/tls.rs"]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tls;
 
 use myriad_swarm::{Arrival, ArrivalStage, Ending, Interrupt, Outcome, Target};
 use std::collections::BTreeMap;

@@ -12,10 +12,10 @@ use compare::CompareArguments;
 use find_max::FindMaxArguments;
 use fleet::{AgentArguments, FleetArguments};
 use myriad_swarm::{
-    Arrival, ArrivalStage, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
+    Arrival, ArrivalStage, Ca, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
     Ending, Endpoint, Filler, Incident, Interrupt, LiveStyle, Outcome, PollPosition, Protocol,
     Publish, PublishBody, Report, Requests, RunError, Scenario, SourceChoice, SourceRanges, Target,
-    Threshold, position, time_range,
+    Threshold, Tls, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
 use reporting::ReportingArguments;
@@ -42,7 +42,7 @@ const EXIT_THRESHOLD: u8 = 99;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<FileCommand>,
-    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news', or http://... for clients that speak HTTP; clients are spread
+    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news', or http://... for clients that speak HTTP; wss:// and https:// with TLS. Clients are spread
     /// over them in turn. Or the file of a scenario
     #[arg(required = true, value_name = "URL|SCENARIO.toml", value_parser = What::parse)]
     what: Vec<What>,
@@ -94,6 +94,16 @@ pub(crate) struct Arguments {
     /// How to drive sockets
     #[arg(long, value_enum, default_value = "auto")]
     driver: DriverName,
+    /// File of CAs in PEM that servers of wss:// and https:// have to be signed by, instead of the CAs that this machine trusts
+    /// [default: those of this machine]
+    #[arg(long, visible_alias = "cacert", value_name = "FILE", value_parser = ca)]
+    ca: Option<Ca>,
+    /// Do not look at the certificates of servers [default: they are verified]
+    #[arg(long, short = 'k')]
+    insecure: bool,
+    /// A client that has been connected resumes its TLS session when it connects again [default: each handshake is a full one]
+    #[arg(long)]
+    tls_resume: bool,
     /// Source addresses: ranges, CIDR blocks or single addresses, separated by commas [default: chosen automatically]
     #[arg(long, value_name = "RANGES", value_parser = SourceRanges::parse)]
     source_ip: Option<SourceRanges>,
@@ -428,6 +438,10 @@ fn shown(token: Option<String>, tokens: Option<Tokens>) -> Vec<String> {
     tokens.map_or_else(|| token.into_iter().collect(), |tokens| tokens.0)
 }
 
+fn ca(path: &str) -> Result<Ca, String> {
+    Ca::read(Path::new(path)).map_err(|error| error.to_string())
+}
+
 fn tokens(path: &str) -> Result<Tokens, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -635,6 +649,11 @@ impl Arguments {
         if let Some(ranges) = self.source_ip {
             config.sources = SourceChoice::Ranges(ranges);
         }
+        config.tls = Tls {
+            ca: self.ca,
+            is_insecure: self.insecure,
+            is_resuming: self.tls_resume,
+        };
         config.heartbeat = self.heartbeat;
         config.churn_per_s = self.churn;
         config.comeback.when_lost = self.reconnect;

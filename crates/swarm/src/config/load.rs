@@ -6,6 +6,7 @@ use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
 use crate::target::{UrlError, UrlParts, UrlProblem, has_channel_place};
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Messages that may be unanswered at once in the whole crowd, and their bytes: a server that stops answering must
 /// not fill this machine's memory, and at 100,000 a second this is still what falls due in two and a half seconds.
@@ -198,6 +199,8 @@ pub struct Endpoint {
     pub(crate) host: String,
     pub(crate) path: String,
     pub(crate) address: SocketAddr,
+    /// Whom the server's certificate has to name; none without TLS.
+    pub(crate) server_name: Option<ServerName<'static>>,
 }
 
 impl Endpoint {
@@ -205,7 +208,7 @@ impl Endpoint {
         has_channel_place(&self.path)
     }
 
-    /// Reads an `http://` URL and resolves its host.
+    /// Reads a URL of `http` or `https`, and resolves its host.
     ///
     /// # Errors
     /// The URL cannot be used, or its host does not resolve.
@@ -223,6 +226,7 @@ impl Endpoint {
             host: parts.authority,
             path: parts.path,
             address,
+            server_name: parts.server_name,
         })
     }
 }

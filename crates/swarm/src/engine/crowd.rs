@@ -22,6 +22,7 @@ use crate::engine::plan::{Part, Plan, PlannedTarget};
 use crate::engine::session::Sessions;
 use crate::engine::shared::{Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
+use crate::engine::tls::ABRUPT_END;
 use crate::engine::unwell::{StallEnd, Unwell};
 use crate::engine::upgrade::Refusals;
 use crate::failure::Failure;
@@ -341,6 +342,11 @@ impl World {
         let Some(index) = self.current(token) else {
             return;
         };
+        // Many servers end TCP alone. That cuts nothing off, unless a message is incomplete.
+        let is_cut = || matches!(self.partials.get(&token.index), Some(Partial::Message(_)));
+        if errno == ABRUPT_END && !is_cut() {
+            return self.handle_finished(reactor, token, now);
+        }
         match self.terminals[index].phase {
             Phase::Open if self.http.is_some() => {
                 self.handle_http_end(reactor, index, Failure::of_open(errno), now);

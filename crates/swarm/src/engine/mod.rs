@@ -28,6 +28,7 @@ mod simulation;
 pub(crate) mod sources;
 pub(crate) mod terminal;
 pub(crate) mod thread;
+pub(crate) mod tls;
 pub(crate) mod unwell;
 pub(crate) mod upgrade;
 pub(crate) mod walk;

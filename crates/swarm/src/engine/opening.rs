@@ -6,6 +6,7 @@ use crate::engine::crowd::World;
 use crate::engine::plan::{Part, Plan};
 use crate::engine::ramp::Schedule;
 use crate::engine::terminal::{Phase, Terminal};
+use crate::engine::tls::TlsFailure;
 use crate::engine::window::Window;
 use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
@@ -388,8 +389,15 @@ impl World {
             }
             self.opening.connecting.pop_front();
             if let Some(index) = waiting {
-                // The window stays: the server has not seen these. TCP has its own way to send less often.
-                self.fail_attempt(reactor, index, Failure::ConnectTimeout, now);
+                let failure = if reactor.is_handshaking(self.terminals[index].socket()) {
+                    let age = now.ticks().since(self.terminals[index].waiting_since);
+                    self.opening.window.note_timeout(now, age);
+                    Failure::Tls(TlsFailure::Timeout)
+                } else {
+                    // The window stays: the server has not seen these. TCP has its own way to send less often.
+                    Failure::ConnectTimeout
+                };
+                self.fail_attempt(reactor, index, failure, now);
             }
         }
         while let Some(&(since, token)) = self.opening.upgrading.front() {

@@ -6,8 +6,10 @@ use crate::engine::deal::Deal;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::ramp::Knot;
 use crate::engine::sources::Sources;
+use crate::engine::tls::TlsPlan;
 use crate::measure::push::PushKey;
 use crate::random::mix;
+use crate::request_connection::RequestTls;
 use crate::target::with_one_more_channel;
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::Key;
@@ -17,6 +19,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// The whole crowd, the same for all threads.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(crate) struct Plan {
     pub session: Option<SessionPlan>,
     /// What terminals ask that speak HTTP; none where they speak WebSocket.
     pub http: Option<HttpPlan>,
+    /// What connections with TLS need; none where no target and no request has it.
+    pub tls: Option<TlsPlan>,
     pub sources: Sources,
     /// Sent with every upgrade request, after the protocol's own.
     pub headers: Vec<(String, String)>,
@@ -235,6 +240,8 @@ pub(crate) struct Subscription {
 #[derive(Debug)]
 pub(crate) struct PlannedTarget {
     pub address: SocketAddr,
+    /// Whom the server's certificate has to name; none without TLS.
+    pub server_name: Option<ServerName<'static>>,
     pub host: String,
     pub path: String,
     /// The streams that the target carries, in order. A terminal keeps a sequence for each, in this order.
@@ -288,6 +295,18 @@ impl Plan {
             first: u64::from(slice.first_terminal + own),
             step: u64::from(slice.threads),
         }
+    }
+
+    /// Whether terminals have TLS.
+    pub(crate) fn has_secure_targets(&self) -> bool {
+        self.targets
+            .iter()
+            .any(|target| target.server_name.is_some())
+    }
+
+    /// What requests beside the crowd need for TLS: they are no clients that come back.
+    pub(crate) fn request_tls(&self) -> RequestTls {
+        self.tls.as_ref().map(|tls| Arc::clone(&tls.first))
     }
 
     /// Whether terminals leave, or are dropped, and others take their place.

@@ -8,6 +8,7 @@ use crate::engine::comeback::{ComebackFigures, ComebackTotals};
 use crate::engine::flows::ledger::FlowLedger;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::plan::Plan;
+use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::{UnwellFigures, UnwellTotals};
 use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
@@ -243,6 +244,8 @@ pub(crate) struct Account {
     /// Deliveries that would have come to terminals that stall: one for each publication made meanwhile, and for each that was on
     /// its way when they stalled.
     pub stall_expected: u64,
+    /// TLS handshakes that are over.
+    pub tls: TlsFigures,
     pub tallies: HashMap<PushKey, Tally>,
     pub answered: RoundTrips,
     /// The schedule of answered messages is over, and no answer is awaited.
@@ -275,6 +278,7 @@ impl Account {
             unwell: UnwellFigures::default(),
             stalling_by_target: vec![0; target_count],
             stall_expected: 0,
+            tls: TlsFigures::default(),
             tallies: HashMap::new(),
             answered: RoundTrips::default(),
             answered_ended: false,

@@ -135,6 +135,7 @@ pub(super) enum FileKind {
     Scenario,
     Accounts,
     Tokens,
+    Ca,
 }
 
 /// What an agent answers.

@@ -25,6 +25,7 @@ pub(super) fn prepare(
     for (kind, key) in [
         (FileKind::Accounts, "accounts.file"),
         (FileKind::Tokens, "terminals.tokens-file"),
+        (FileKind::Ca, "tls.ca"),
     ] {
         if let Some(content) = files.get(&kind) {
             let path = folder.write(key, content);

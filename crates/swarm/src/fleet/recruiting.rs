@@ -428,6 +428,7 @@ fn files(
     for (kind, key) in [
         (FileKind::Accounts, "accounts.file"),
         (FileKind::Tokens, "terminals.tokens-file"),
+        (FileKind::Ca, "tls.ca"),
     ] {
         let Some(name) = scenario.value_of(key) else {
             continue;

@@ -7,6 +7,7 @@ use crate::clock::Nanos;
 use crate::engine::deal::Slice;
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
+use crate::engine::tls::TlsFigures;
 use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Entry, PushKey, Tally, as_micros, microseconds};
@@ -76,6 +77,7 @@ pub(super) struct State {
     setup_times: Times,
     pong_times: Times,
     held_times: Times,
+    tls: TlsFigures,
     answered: RoundTrips,
     answered_ended: bool,
     deliveries: Deliveries,
@@ -129,6 +131,7 @@ impl State {
             state.setup_times.0.add(&account.setup_times).expect(grows);
             state.pong_times.0.add(&account.pong_times).expect(grows);
             state.held_times.0.add(&account.held_times).expect(grows);
+            state.tls.merge(&account.tls);
             state.answered.merge(&account.answered);
             state.answered_ended &= account.answered_ended;
             state.deliveries.merge(&account.deliveries);
@@ -164,6 +167,7 @@ impl State {
             setup_times: Times(microseconds()),
             pong_times: Times(microseconds()),
             held_times: Times(microseconds()),
+            tls: TlsFigures::default(),
             answered: RoundTrips::default(),
             answered_ended: false,
             deliveries: Deliveries::default(),
@@ -231,6 +235,7 @@ impl State {
             && counts.iter().all(|count| *count <= KINDS_MAX)
             && open <= terminals
             && self.totals.open <= terminals
+            && self.tls.handshakes == self.tls.times.len()
             && self.totals.given_up <= terminals
             && self.pushes.iter().all(received)
     }
@@ -256,6 +261,7 @@ impl State {
         account.answers = self.answers.into_iter().collect();
         account.open_by_target = self.open_by_target;
         account.setup_times = self.setup_times.0;
+        account.tls = self.tls;
         account.pong_times = self.pong_times.0;
         account.held_times = self.held_times.0;
         account.answered = self.answered;

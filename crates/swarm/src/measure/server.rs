@@ -3,12 +3,14 @@
 use crate::clock::Nanos;
 use crate::config::Endpoint;
 use crate::report::reporting::Reporting;
+use crate::request_connection::RequestTls;
 use myriad_report::ServerSample;
 use myriad_usage::{Footprint, cpu_s};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
 /// How often a server is asked, and how long it may take.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -38,14 +40,14 @@ impl ServerWatch {
     ///
     /// # Errors
     /// That thread cannot be started.
-    pub(crate) fn start(reporting: &Reporting) -> io::Result<Self> {
+    pub(crate) fn start(reporting: &Reporting, tls: RequestTls) -> io::Result<Self> {
         let metrics = match reporting.server_metrics.clone() {
             Some(endpoint) => {
                 let metrics = Arc::new(Mutex::new(None));
                 let newest = Arc::downgrade(&metrics);
                 std::thread::Builder::new()
                     .name("server-metrics".to_owned())
-                    .spawn(move || ask(&endpoint, &newest))?;
+                    .spawn(move || ask(&endpoint, &tls, &newest))?;
                 Some(metrics)
             }
             None => None,
@@ -92,14 +94,14 @@ fn read_process(pid: u32) -> Option<Reading> {
 }
 
 /// How many connections a server says that it has, asked now.
-pub(crate) fn connections_at(endpoint: &Endpoint) -> Option<u64> {
-    parse(&answer(endpoint).ok()?).connections
+pub(crate) fn connections_at(endpoint: &Endpoint, tls: &RequestTls) -> Option<u64> {
+    parse(&answer(endpoint, tls).ok()?).connections
 }
 
 /// Asks the server until nobody wants to know any more.
-fn ask(endpoint: &Endpoint, newest: &Weak<Mutex<Option<Reading>>>) {
+fn ask(endpoint: &Endpoint, tls: &RequestTls, newest: &Weak<Mutex<Option<Reading>>>) {
     while let Some(newest) = newest.upgrade() {
-        let told = answer(endpoint).ok().map(|text| parse(&text));
+        let told = answer(endpoint, tls).ok().map(|text| parse(&text));
         *lock(&newest) = told;
         drop(newest);
         std::thread::sleep(INTERVAL);
@@ -107,10 +109,18 @@ fn ask(endpoint: &Endpoint, newest: &Weak<Mutex<Option<Reading>>>) {
 }
 
 /// One answer, as HTTP/1.0 gives it: without chunks, until the connection ends.
-fn answer(endpoint: &Endpoint) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&endpoint.address, INTERVAL)?;
+fn answer(endpoint: &Endpoint, tls: &RequestTls) -> io::Result<String> {
+    let stream = TcpStream::connect_timeout(&endpoint.address, INTERVAL)?;
     stream.set_read_timeout(Some(INTERVAL))?;
     stream.set_write_timeout(Some(INTERVAL))?;
+    let Some((name, config)) = endpoint.server_name.clone().zip(tls.clone()) else {
+        return answer_over(endpoint, stream);
+    };
+    let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    answer_over(endpoint, StreamOwned::new(connection, stream))
+}
+
+fn answer_over(endpoint: &Endpoint, mut stream: impl io::Read + io::Write) -> io::Result<String> {
     let (path, host) = (&endpoint.path, &endpoint.host);
     write!(
         stream,
@@ -166,10 +176,13 @@ mod tests {
 
     #[test]
     fn this_process_is_watched_by_its_id() {
-        let mut watch = ServerWatch::start(&Reporting {
-            server_pid: Some(std::process::id()),
-            ..Reporting::default()
-        })
+        let mut watch = ServerWatch::start(
+            &Reporting {
+                server_pid: Some(std::process::id()),
+                ..Reporting::default()
+            },
+            None,
+        )
         .unwrap();
         assert_eq!(watch.sample(Nanos(0)).unwrap().cpus, None);
         let sample = watch.sample(Nanos(1_000_000_000)).unwrap();

@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use myriad_report::{
     ClientPublishReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
-    SessionReport, Verdict,
+    SessionReport, TlsReport, Verdict,
 };
 use std::time::Duration;
 
@@ -200,7 +200,25 @@ impl Run<'_> {
             p50_ms: quantile(&times.setup, 0.5),
             p99_ms: quantile(&times.setup, 0.99),
             slowest_ms: quantile(&times.setup, 1.0),
+            tls: self.tls(times),
         }
+    }
+
+    fn tls(&self, times: &Times) -> Option<TlsReport> {
+        if !self.plan.has_secure_targets() {
+            return None;
+        }
+        let (given, tls) = (&self.config.tls, &times.tls);
+        Some(TlsReport {
+            insecure: given.is_insecure,
+            ca: given.ca.as_ref().map(|ca| ca.name().to_owned()),
+            handshakes: tls.handshakes,
+            resumed: tls.resumed,
+            tls12: tls.tls12,
+            p50_ms: quantile(&tls.times, 0.5),
+            p99_ms: quantile(&tls.times, 0.99),
+            slowest_ms: quantile(&tls.times, 1.0),
+        })
     }
 
     fn messages(&self, figures: &Figures) -> Messages {

@@ -4,7 +4,7 @@ use crate::report::{Fanout, Messages, Outcome, Report, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{
     ClientPublishReport, Ended, FanoutTimes, FlowReport, Origin, PublishAnswer, PushReport,
-    RoundTripReport, RoundTripTimes, Unit,
+    RoundTripReport, RoundTripTimes, TlsReport, Unit,
 };
 use std::collections::BTreeMap;
 
@@ -132,6 +132,25 @@ fn in_unit(value: f64, unit: Unit) -> String {
     }
 }
 
+/// How TLS handshakes went, in a line.
+fn handshakes(tls: &TlsReport) -> String {
+    let mut line = format!(
+        "p50 {}  p99 {}  slowest {}; {}",
+        text::time_or_dash(tls.p50_ms),
+        text::time_or_dash(tls.p99_ms),
+        text::time_or_dash(tls.slowest_ms),
+        text::counted(tls.handshakes, "handshake"),
+    );
+    let more = [(tls.resumed, "resumed"), (tls.tls12, "of TLS 1.2")];
+    for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
+        line.push_str(&format!(", {} {what}", text::count(count)));
+    }
+    if tls.insecure {
+        line.push_str("; certificates were not verified");
+    }
+    line
+}
+
 fn write_setup(report: &Report, page: &mut Page) {
     let setup = &report.setup;
     let mut connected = format!(
@@ -159,6 +178,9 @@ fn write_setup(report: &Report, page: &mut Page) {
         "upgraded in"
     };
     page.line(label, &upgraded);
+    if let Some(tls) = &setup.tls {
+        page.line("TLS", &handshakes(tls));
+    }
     page.line("errors", &kinds(&report.errors));
     if !report.closes.is_empty() {
         page.line("closes", &format!("by the server: {}", closes(report)));

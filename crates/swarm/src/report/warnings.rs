@@ -1,6 +1,7 @@
 //! What makes the figures of a run less trustworthy, and what to do about its failures.
 
 use crate::config::Answered;
+use crate::engine::tls::TlsFailure;
 use crate::failure::Failure;
 use crate::measure::collector::as_millis;
 use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
@@ -36,6 +37,11 @@ impl Run<'_> {
             fanout.machine_saturated,
         ));
         self.warn_of_connecting(figures, &mut warnings);
+        if self.plan.tls.is_some() && self.config.tls.is_insecure {
+            warnings.push(
+                "the certificates of servers were not verified (--insecure): anybody could have answered in their place, and a client of yours would take longer for its handshake".to_owned(),
+            );
+        }
         if totals.churn_forgone > 0 {
             warnings.push(format!(
                 "{} due to leave by --churn did not, because too many were still being replaced or the crowd had no CPU: the churn was lower than asked for",
@@ -132,6 +138,7 @@ impl Run<'_> {
             Failure::HandshakeTimeout,
             Failure::SessionTimeout,
             Failure::AnswerTimeout,
+            Failure::Tls(TlsFailure::Timeout),
         ];
         timeouts
             .iter()
@@ -267,11 +274,23 @@ fn advice(failure: Failure, figures: &Figures) -> Option<String> {
     match (step, said) {
         (Some(step), Some(said)) => {
             let said = printable(said);
-            Some(format!("{failure}: {step}; the server said: {said}"))
+            Some(format!("{failure}: {step}; {}: {said}", whose(failure)))
         }
         (Some(step), None) => Some(format!("{failure}: {step}")),
-        (None, Some(said)) => Some(format!("{failure}: the server said: {}", printable(said))),
+        (None, Some(said)) => {
+            let said = printable(said);
+            Some(format!("{failure}: {}: {said}", whose(failure)))
+        }
         (None, None) => None,
+    }
+}
+
+/// Who said the words that are quoted.
+fn whose(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Tls(TlsFailure::PlainText) => "the server said",
+        Failure::Tls(_) => "in full",
+        _ => "the server said",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::comeback::ComebackFigures;
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
+use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::UnwellFigures;
 use crate::failure::Failure;
 use crate::measure::deliveries::{self, Deliveries};
@@ -78,6 +79,7 @@ pub(crate) struct Times {
     pub held: Histogram<u64>,
     pub comebacks: ComebackFigures,
     pub unwell: UnwellFigures,
+    pub tls: TlsFigures,
     /// With their counts.
     pub answered: RoundTrips,
     pub deliveries: Deliveries,
@@ -91,6 +93,7 @@ impl Times {
             held: microseconds(),
             comebacks: ComebackFigures::default(),
             unwell: UnwellFigures::default(),
+            tls: TlsFigures::default(),
             answered: RoundTrips::default(),
             deliveries: Deliveries::default(),
         };
@@ -101,6 +104,7 @@ impl Times {
             times.held.add(&account.held_times).expect(grows);
             times.comebacks.merge(&account.comebacks);
             times.unwell.merge(&account.unwell);
+            times.tls.merge(&account.tls);
             times.answered.merge(&account.answered);
             times.deliveries.merge(&account.deliveries);
         }

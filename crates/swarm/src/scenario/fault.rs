@@ -1,5 +1,6 @@
 //! What is wrong with a scenario, shown as a compiler does: the file, the line, its text, and what to do.
 
+use crate::config::CaError;
 use crate::config_error::ConfigError;
 use std::fmt;
 use std::io;
@@ -109,6 +110,8 @@ pub enum Problem {
     File(PathBuf, String),
     /// Such a file is larger than is read: the most, in bytes.
     LargeFile(PathBuf, u64),
+    /// A file of CAs cannot be used.
+    Ca(CaError),
     /// Such a file has no token.
     NoToken(PathBuf),
     /// Two keys of which only one may be given.
@@ -163,6 +166,7 @@ impl fmt::Display for Problem {
                 "{} has more than {most} bytes; give a shorter list, which clients take in turn",
                 path.display()
             ),
+            Self::Ca(error) => write!(f, "{error}"),
             Self::NoToken(path) => write!(
                 f,
                 "{} has no token; write one on each line",

@@ -3,11 +3,11 @@
 use super::fault::Problem;
 use super::format::{
     Body, Close, DriverName, Generator, Messages, Payload, Protocol as Name, Publish, Requests,
-    Scenario, Terminals,
+    Scenario, Terminals, Tls,
 };
 use super::incidents::Incidents;
 use super::talk;
-use crate::config::{self, ClientPublish, Config, Echo, PublishBody};
+use crate::config::{self, Ca, ClientPublish, Config, Echo, PublishBody};
 use crate::engine::plan::PollPosition;
 use crate::engine::shared::Ending;
 use crate::engine::sources::SourceChoice;
@@ -37,6 +37,7 @@ pub(super) fn config(mut scenario: Scenario, folder: &Path) -> Result<Config, Wr
         terminals,
         arrival,
         hold,
+        tls,
         generator,
         ..
     } = scenario;
@@ -52,6 +53,7 @@ pub(super) fn config(mut scenario: Scenario, folder: &Path) -> Result<Config, Wr
     let mut config = clients(terminals, folder)?;
     arrival.fill(&mut config, is_counted)?;
     generate(&mut config, generator);
+    config.tls = tls_of(tls, folder)?;
     config.publish = publish;
     config.flows = flows;
     config.requests = requests;
@@ -138,6 +140,16 @@ pub(super) fn read(key: &'static str, path: &Path, bytes_max: u64) -> Result<Str
         return Err((key, Problem::LargeFile(path.to_owned(), bytes_max)));
     }
     std::fs::read_to_string(path).map_err(unreadable)
+}
+
+fn tls_of(given: Tls, folder: &Path) -> Result<config::Tls, Wrong> {
+    let read = |file: String| Ca::read(&folder.join(file));
+    let ca = given.ca.map(read).transpose();
+    Ok(config::Tls {
+        ca: ca.map_err(|error| ("tls.ca", Problem::Ca(error)))?,
+        is_insecure: given.insecure,
+        is_resuming: given.resume,
+    })
 }
 
 fn generate(config: &mut Config, generator: Generator) {

@@ -69,6 +69,8 @@ pub(super) struct Scenario {
     pub thresholds: Vec<Condition>,
     /// A threshold that fails ends the run, this long after all have connected at the earliest.
     pub abort_on_fail: Option<Time>,
+    /// How connections to `wss://` and `https://` are protected.
+    pub tls: Tls,
     /// How this machine makes the crowd.
     pub generator: Generator,
 }
@@ -229,6 +231,18 @@ pub(super) struct Requests {
     pub rate: Rate,
     /// Requests under way at once, each on a kept connection.
     pub connections: Option<u32>,
+}
+
+/// How connections to `wss://` and `https://` are protected.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Tls {
+    /// A file of CAs in PEM. Servers have to be signed by one of them. Without it, by one that this machine trusts.
+    pub ca: Option<String>,
+    /// Do not look at the certificates of servers.
+    pub insecure: bool,
+    /// A client that has been connected resumes its session when it connects again.
+    pub resume: bool,
 }
 
 /// How this machine makes the crowd.

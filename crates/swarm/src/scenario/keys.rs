@@ -1,7 +1,7 @@
 //! The keys of a scenario by the options of the command line, which the checks of a run speak of.
 
 /// Each option that has a key.
-const KEYS: [(&str, &str); 54] = [
+const KEYS: [(&str, &str); 57] = [
     ("--connections", "terminals.count"),
     ("--protocol", "terminals.protocol"),
     ("--token", "terminals.token"),
@@ -22,6 +22,9 @@ const KEYS: [(&str, &str); 54] = [
     ("--threads", "generator.threads"),
     ("--driver", "generator.driver"),
     ("--source-ip", "generator.source-ip"),
+    ("--ca", "tls.ca"),
+    ("--insecure", "tls.insecure"),
+    ("--tls-resume", "tls.resume"),
     ("--header", "terminals.headers"),
     ("--request-body", "terminals.request-body"),
     ("--poll-position", "terminals.poll-position"),

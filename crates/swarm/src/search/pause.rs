@@ -3,6 +3,7 @@
 use crate::config::{Config, Endpoint};
 use crate::interrupt::Interrupt;
 use crate::measure::server::connections_at;
+use crate::request_connection::RequestTls;
 use myriad_usage::tcp_sockets;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Quiet {
     targets: Vec<SocketAddr>,
     metrics: Option<Endpoint>,
+    tls: RequestTls,
     /// Connections before the first trial.
     before: u64,
     pause: Duration,
@@ -30,6 +32,7 @@ impl Quiet {
         let mut quiet = Self {
             targets: targets.collect(),
             metrics: config.reporting.server_metrics.clone(),
+            tls: config.metrics_tls(),
             before: 0,
             pause,
         };
@@ -39,7 +42,8 @@ impl Quiet {
 
     /// Connections now: the server knows best, and otherwise the kernel of this machine.
     fn count(&self) -> u64 {
-        let told = self.metrics.as_ref().and_then(connections_at);
+        let told = self.metrics.as_ref();
+        let told = told.and_then(|metrics| connections_at(metrics, &self.tls));
         // Without either, the pause alone has to do.
         told.unwrap_or_else(|| tcp_sockets(&self.targets).unwrap_or(0))
     }
