@@ -168,7 +168,7 @@ impl Backlog {
     /// Joins and leaves have a bound of their own. A stream ends once.
     fn of(delivery: &Delivery) -> Self {
         match delivery {
-            Delivery::Presence(_) | Delivery::StreamEnd(_) => Self::default(),
+            Delivery::Presence(_) | Delivery::StreamEnd(_) | Delivery::Lost(_) => Self::default(),
             Delivery::Publication(_) | Delivery::Batch(_) => Self {
                 publications: delivery.publications().len(),
                 bytes: delivery.bytes(),

@@ -22,6 +22,8 @@ pub enum Delivery {
     Presence(Arc<Announcement>),
     /// The channel is a stream that has ended. It has no frame: `raw` and Centrifuge clients are not told.
     StreamEnd(Arc<StreamEnd>),
+    /// The channel, of this name, has lost publications. It has no frame: every subscription ends.
+    Lost(Arc<str>),
 }
 
 impl Delivery {
@@ -33,16 +35,17 @@ impl Delivery {
             Self::Batch(batch) => batch.publications[0].channel(),
             Self::Presence(announcement) => &announcement.event().channel,
             Self::StreamEnd(end) => &end.channel,
+            Self::Lost(channel) => channel,
         }
     }
 
-    /// Its publications, in their order; none of a join, a leave or an end.
+    /// Its publications, in their order; none of a join, a leave, an end or a loss.
     #[must_use]
     pub fn publications(&self) -> &[Arc<Publication>] {
         match self {
             Self::Publication(publication) => std::slice::from_ref(publication),
             Self::Batch(batch) => &batch.publications,
-            Self::Presence(_) | Self::StreamEnd(_) => &[],
+            Self::Presence(_) | Self::StreamEnd(_) | Self::Lost(_) => &[],
         }
     }
 
@@ -52,7 +55,7 @@ impl Delivery {
         match self {
             Self::Publication(publication) => publication.offset(),
             Self::Batch(batch) => batch.last_offset,
-            Self::Presence(_) | Self::StreamEnd(_) => 0,
+            Self::Presence(_) | Self::StreamEnd(_) | Self::Lost(_) => 0,
         }
     }
 
@@ -67,7 +70,7 @@ impl Delivery {
     pub fn bytes(&self) -> usize {
         let bytes = match self {
             Self::Presence(announcement) => announcement.event().bytes(),
-            Self::StreamEnd(_) => 0,
+            Self::StreamEnd(_) | Self::Lost(_) => 0,
             Self::Publication(_) | Self::Batch(_) => {
                 let publications = self.publications().iter();
                 publications
@@ -81,7 +84,7 @@ impl Delivery {
     /// What a subscriber has had of it whose last offset is this.
     pub(crate) fn had_by(&self, last: u64) -> Had {
         match self {
-            Self::Presence(_) | Self::StreamEnd(_) => Had::Nothing,
+            Self::Presence(_) | Self::StreamEnd(_) | Self::Lost(_) => Had::Nothing,
             Self::Publication(publication) if publication.is_had_by(last) => Had::All,
             Self::Publication(_) => Had::Nothing,
             // Offsets grow, so that the beginning tells nearly always.
@@ -98,7 +101,7 @@ impl Delivery {
     pub(crate) fn publications_after(&self, last: u64) -> &[Arc<Publication>] {
         match self {
             Self::Batch(batch) => &batch.publications[batch.had_count(last)..],
-            Self::Publication(_) | Self::Presence(_) | Self::StreamEnd(_) => {
+            Self::Publication(_) | Self::Presence(_) | Self::StreamEnd(_) | Self::Lost(_) => {
                 match self.had_by(last) {
                     Had::All => &[],
                     Had::Part | Had::Nothing => self.publications(),
@@ -110,13 +113,15 @@ impl Delivery {
     /// The frame in this encoding, compressed where that makes it smaller.
     ///
     /// # Panics
-    /// It is the end of a stream.
+    /// It is the end of a stream, or a loss.
     pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
         match self {
             Self::Publication(publication) => publication.frame(encoding, compressor),
             Self::Batch(batch) => batch.frame(encoding, compressor),
             Self::Presence(announcement) => announcement.frame(encoding, compressor),
-            Self::StreamEnd(_) => unreachable!("nobody who reads frames is told"),
+            Self::StreamEnd(_) | Self::Lost(_) => {
+                unreachable!("nobody who reads frames is told")
+            }
         }
     }
 
@@ -127,7 +132,7 @@ impl Delivery {
             Self::Publication(publication) => publication.saved_bytes(encoding, frame),
             Self::Batch(batch) => batch.saved_bytes(encoding, frame),
             Self::Presence(announcement) => announcement.saved_bytes(encoding, frame),
-            Self::StreamEnd(_) => 0,
+            Self::StreamEnd(_) | Self::Lost(_) => 0,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod batch;
 mod budget;
 mod history;
+mod logs;
 mod occupancy;
 mod presence;
 mod publish;
@@ -15,6 +16,7 @@ mod streams;
 mod time;
 mod user_counts;
 
+pub use logs::{LogEntry, LogEvent, LogId};
 pub use questions::{
     HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
 };
@@ -27,6 +29,7 @@ pub use streams::{
 
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
+use logs::Logs;
 use myriad_wheel::{Slab, Wheel};
 use occupancy::Occupancy;
 use recent_keys::RecentKeys;
@@ -45,6 +48,8 @@ pub struct HomeSettings {
     pub epoch_seed: u64,
     /// The options of channels.
     pub namespaces: Arc<Namespaces>,
+    /// Logs that order channels elsewhere; 0: this home orders all of its channels.
+    pub logs: usize,
     /// Bytes that this home's histories may take, with the records of their channels. Only the records of channels with
     /// subscribers may be more.
     pub history_bytes_max: u64,
@@ -80,6 +85,9 @@ pub struct HomeStats {
 /// A channel with history has an epoch of its own and offsets from 1 on. It is remembered for a time after its last use, and
 /// comes back with another epoch when it was forgotten.
 ///
+/// Other homes number no channels of their own that have history, but read their order in logs ([`Home::handle_log`]). Their
+/// epochs are those of the logs, and their offsets have holes.
+///
 /// A channel without history takes memory only while some shard has a subscriber. Offsets keep growing all the same: a channel
 /// that comes back starts above the highest offset of every channel that was forgotten.
 #[derive(Debug)]
@@ -96,6 +104,7 @@ pub struct Home {
     due: Vec<u32>,
     budget: Budget,
     recent_keys: RecentKeys,
+    logs: Logs,
     /// None where nobody wants to know.
     occupancy: Option<Occupancy>,
     effects: VecDeque<HomeEffect>,
@@ -117,6 +126,7 @@ impl Home {
             due: Vec::new(),
             budget: Budget::new(settings.history_bytes_max),
             recent_keys: RecentKeys::default(),
+            logs: Logs::new(settings.logs),
             occupancy: settings.vacated_delay.map(Occupancy::new),
             effects: VecDeque::new(),
             reloaded_to: None,
@@ -126,6 +136,9 @@ impl Home {
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
     pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64, now: Now) {
+        let Some(channel) = self.hold_join(channel, shard, serial) else {
+            return;
+        };
         let known = self.names.get(&channel).copied();
         let known = known.and_then(|index| self.after_expiry(index, now));
         let index = match known {
@@ -138,7 +151,7 @@ impl Home {
         self.note_join(index);
         let record = &mut self.channels[index];
         record.subscribed.insert(shard);
-        let position = record.position();
+        let position = self.position_of(Some(index));
         self.effects.push_back(HomeEffect::Joined {
             shard,
             channel,
@@ -150,6 +163,9 @@ impl Home {
 
     /// A shard has lost its last subscriber of a channel.
     pub fn handle_leave(&mut self, channel: &str, shard: usize, now: Now) {
+        if self.holds_leave(channel, shard) {
+            return;
+        }
         let Some(&index) = self.names.get(channel) else {
             return;
         };
@@ -174,10 +190,17 @@ impl Home {
     /// A subscriber comes back and asks for what it missed. Its shard has joined before: what is published after the answer's
     /// position is delivered after the answer, except that a batch may repeat some of it.
     pub fn handle_recover(&mut self, request: Recover, now: Now) {
+        if let Some(request) = self.hold_recover(request, now) {
+            self.answer_recover(request, now);
+        }
+    }
+
+    fn answer_recover(&mut self, request: Recover, now: Now) {
         let index = self.find_or_open(&request.channel, now);
         let position = self.position_of(index);
+        let floor = index.map_or(0, |index| self.floor_of(index));
         let history = index.and_then(|index| self.current_history(index, now));
-        let publications = history.and_then(|history| history.recover(position, &request));
+        let publications = history.and_then(|history| history.recover(position, floor, &request));
         let Recover {
             channel, ticket, ..
         } = request;
@@ -192,6 +215,9 @@ impl Home {
 
     /// Somebody reads a channel's history. A channel without history has an empty one.
     pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
+        let Some(request) = self.hold_history(request) else {
+            return;
+        };
         let index = self.find_or_open(&request.channel, now);
         let position = self.position_of(index);
         let history = index.and_then(|index| self.current_history(index, now));
@@ -261,15 +287,19 @@ impl Home {
         }
     }
 
-    /// The last position of a channel with or without a record.
+    /// The last position of a channel with or without a record. Where a log orders the channel, that is all that was read of it.
     fn position_of(&self, index: Option<u32>) -> Position {
-        index.map_or(
-            Position {
+        let Some(index) = index else {
+            return Position {
                 epoch: self.settings.epoch,
                 offset: self.floor,
-            },
-            |index| self.channels[index].position(),
-        )
+            };
+        };
+        let record = &self.channels[index];
+        match record.options.log {
+            Some(log) => self.read_position(log),
+            None => record.position(),
+        }
     }
 }
 

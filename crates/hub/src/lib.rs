@@ -58,10 +58,10 @@ pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{
     AppendToStream, CreateStream, HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept,
-    Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered,
-    RequestId, ShardSet, Since, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
-    StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
-    Submission,
+    LogEntry, LogEvent, LogId, Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused,
+    ReadStream, Recover, Recovered, RequestId, ShardSet, Since, StreamAnswer, StreamCommand,
+    StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry, StreamPage, StreamRead,
+    StreamRefused, StreamRequest, StreamState, Submission,
 };
 pub use hub::{
     Bearer, DeliverySlice, EndedReader, Hub, Joined, KnownStream, Overflown, Reader,

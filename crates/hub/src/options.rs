@@ -3,7 +3,7 @@
 //! Names and meanings are those that users of Centrifugo know; `slow_consumer`, `batch_delay`, `exclude_sender` and
 //! `join_leave_by` are our own.
 
-use crate::Payload;
+use crate::{LogId, Payload};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,6 +159,8 @@ pub struct ChannelOptions {
     pub exclude_sender: bool,
     /// What the application is asked.
     pub proxies: ChannelProxies,
+    /// The log that orders channels with history; none: their home does.
+    pub log: Option<LogId>,
 }
 
 /// Names of the proxies that decide for the application what clients may do in a channel; none where nobody is asked.

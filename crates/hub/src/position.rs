@@ -22,6 +22,14 @@ impl Epoch {
         Self(std::array::from_fn(letter))
     }
 
+    /// The epoch of these letters; none if they are not eight of ours.
+    #[must_use]
+    pub fn parse(letters: &str) -> Option<Self> {
+        let letters: [u8; Self::BYTES] = letters.as_bytes().try_into().ok()?;
+        let are_ours = letters.iter().all(|one| Self::ALPHABET.contains(one));
+        are_ours.then_some(Self(letters))
+    }
+
     /// The 40 bits that it is made of.
     #[must_use]
     pub fn bits(self) -> u64 {
@@ -61,8 +69,8 @@ pub struct Position {
     /// The run of offsets that `offset` belongs to. Offsets of different epochs cannot be compared.
     pub epoch: Epoch,
     /// Larger than that of every earlier publication of the channel in this epoch. In a channel with history offsets are 1, 2,
-    /// 3; a publication that history does not keep has 0, and so has a channel without publications. In other channels offsets
-    /// may leave out numbers.
+    /// 3; a publication that history does not keep has 0, and so has a channel without publications. In other channels, and where
+    /// a log orders them, offsets may leave out numbers.
     pub offset: u64,
 }
 
@@ -87,6 +95,9 @@ mod tests {
         assert_eq!(Epoch::new(u64::MAX).to_string(), "77777777");
         assert_eq!(Epoch::new(1 << 40), Epoch::new(0));
         assert_eq!(Epoch::new(u64::MAX).bits(), (1 << 40) - 1);
+        assert_eq!(Epoch::parse("77777777"), Some(Epoch::new(u64::MAX)));
+        assert_eq!(Epoch::parse("7777777"), None);
+        assert_eq!(Epoch::parse("7777777A"), None);
         for bit in 0..40 {
             assert_eq!(Epoch::new(1 << bit).bits(), 1 << bit);
             assert_ne!(Epoch::new(1 << bit), Epoch::new(0), "{bit}");

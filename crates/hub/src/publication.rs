@@ -3,7 +3,7 @@
 use crate::compression::Compression;
 use crate::encoding::{DataForm, Encoding, Framing, Protocol};
 use crate::frames::{Encode, FrameCache};
-use crate::{Content, Now, Payload, Permit, Position, Ticket};
+use crate::{Content, Kept, Now, Payload, Permit, Position, Ticket};
 use myriad_wire::centrifuge::{Encoding as Format, Push};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::Kind;
@@ -22,8 +22,8 @@ pub struct Publication {
     content: Arc<Content>,
     /// The client that does not get it as it happens.
     sender: Option<Ticket>,
-    /// What the channel's publication before this one said.
-    delta_base: Option<Arc<Content>>,
+    /// The channel's publication before this one.
+    delta_base: Option<Kept>,
     published_at: Now,
     /// The least last offset of a subscriber that does not get it any more.
     had_from: u64,
@@ -70,9 +70,9 @@ impl Publication {
         Self { sender, ..self }
     }
 
-    /// The same, with what the channel's publication before it said: it can be sent as a delta to that.
+    /// The same, with the channel's publication before it: it can be sent as a delta to that.
     #[must_use]
-    pub fn with_delta_base(self, delta_base: Option<Arc<Content>>) -> Self {
+    pub fn with_delta_base(self, delta_base: Option<Kept>) -> Self {
         Self { delta_base, ..self }
     }
 
@@ -141,10 +141,10 @@ impl Publication {
         self.sender
     }
 
-    /// What the channel's publication before this one said, if this one may be sent as a delta. Of use to subscribers who were
-    /// given the publication before this one, whose offset is one less.
+    /// The channel's publication before this one, if this one may be sent as a delta. Of use to subscribers who were given that
+    /// one last.
     #[must_use]
-    pub fn delta_base(&self) -> Option<&Arc<Content>> {
+    pub fn delta_base(&self) -> Option<&Kept> {
         self.delta_base.as_ref()
     }
 
@@ -199,7 +199,7 @@ impl Publication {
         } else {
             0
         };
-        let base = self.delta_base.as_deref();
+        let base = self.delta_base.as_ref().map(|base| &*base.content);
         let parts = self.content.parts(format, form, base);
         let push = Push::Publication(self.content.fields(&parts, offset));
         protocol.writer(message).push(&self.channel, &push);
@@ -255,7 +255,7 @@ mod tests {
     use crate::compression::{Compression, Compressor};
     use crate::encoding::{DataForm, Encoding, Framing, Protocol};
     use crate::frames::Encode;
-    use crate::{Content, Epoch, Now, Position};
+    use crate::{Content, Epoch, Kept, Now, Position};
     use myriad_wire::deflate::{Inflater, Window};
     use myriad_wire::ws::Kind;
     use std::collections::HashSet;
@@ -412,7 +412,11 @@ mod tests {
             Arc::new(Content::new(Payload::Json(json.into())))
         };
         let (base, next) = (text(1), text(2));
-        let publication = new(next.payload.clone()).with_delta_base(Some(Arc::clone(&base)));
+        let kept = Kept {
+            offset: 1,
+            content: Arc::clone(&base),
+        };
+        let publication = new(next.payload.clone()).with_delta_base(Some(kept));
         let push = |protocol, form| {
             let (_, message) = publication.message(Encoding::new(protocol, None).with_form(form));
             message.into_owned()

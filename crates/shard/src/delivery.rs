@@ -69,6 +69,10 @@ impl<R: Reactor> Shard<R> {
                     connection,
                     channel,
                 } => self.end_gapped_subscription(connection, &channel, now),
+                Overflown::Lost {
+                    connection,
+                    channel,
+                } => self.end_lost_subscription(connection, &channel, now),
             }
         }
         for delivery in finished {

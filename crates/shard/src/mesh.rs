@@ -765,6 +765,7 @@ impl Mesh {
         HomeSettings {
             epoch: self.0.epoch,
             epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
+            logs: 0,
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
             vacated_delay: settings.notices.vacated_delay,

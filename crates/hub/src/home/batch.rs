@@ -1,5 +1,6 @@
 //! Publications that wait to leave together.
 
+use super::Kept;
 use crate::{Batch, Content, Delivery, Now, Permit, Position, Publication, Ticket};
 use myriad_wheel::Tick;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub(super) struct Accepted {
     /// The channel's last offset then.
     pub(super) last_offset: u64,
     pub(super) content: Arc<Content>,
-    pub(super) delta_base: Option<Arc<Content>>,
+    pub(super) delta_base: Option<Kept>,
     /// Whether clients are told its offset: history keeps it.
     pub(super) is_kept: bool,
     pub(super) sender: Option<Ticket>,

@@ -28,8 +28,11 @@ pub(super) struct Holding {
 /// The publications that a channel keeps, and how long.
 #[derive(Debug)]
 pub(super) struct History {
-    /// The newest publications, with consecutive offsets up to the channel's last one.
+    /// The newest publications, by ascending offset. Where the home numbers them itself, offsets are consecutive.
     entries: VecDeque<Entry>,
+    /// The greatest offset whose publication may be missing here: the last one that went, or what came before the history began.
+    /// Everything after it is in `entries`.
+    lost: u64,
     bytes: u64,
     size_max: usize,
     /// Ticks that a publication is kept.
@@ -49,9 +52,11 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(options: &ChannelOptions, now: Now) -> Self {
+    /// A history that begins after the offset `lost`.
+    pub(super) fn new(options: &ChannelOptions, lost: u64, now: Now) -> Self {
         Self {
             entries: VecDeque::new(),
+            lost,
             bytes: 0,
             size_max: options.history_size as usize,
             ttl: ticks(options.history_ttl),
@@ -105,24 +110,27 @@ impl History {
         after(self.last_used, self.meta_ttl)
     }
 
-    /// Keeps the channel's next publication. Returns the content of the one before it, if nothing was delivered in between.
+    /// Keeps the channel's next publication, which is as many ticks old. Returns the one before it, if nothing was delivered in
+    /// between.
     pub(super) fn push(
         &mut self,
         offset: u64,
         content: Arc<Content>,
+        age: u32,
         now: Now,
-    ) -> Option<Arc<Content>> {
+    ) -> Option<Kept> {
         let newest = self.entries.back();
-        assert!(newest.is_none_or(|entry| entry.kept.offset + 1 == offset));
+        let last = newest.map_or(self.lost, |entry| entry.kept.offset);
+        assert!(last < offset, "an order has each offset once");
         let base = newest
             .filter(|_| !self.is_base_stale)
-            .map(|entry| Arc::clone(&entry.kept.content));
+            .map(|entry| entry.kept.clone());
         self.is_base_stale = false;
         let bytes = content.bytes() as u64 + ENTRY_BYTES;
         self.bytes += bytes;
         self.entries.push_back(Entry {
             kept: Kept { offset, content },
-            expires: after(now.tick(), self.ttl),
+            expires: after(now.tick(), self.ttl.saturating_sub(age)),
             bytes,
         });
         if self.entries.len() > self.size_max {
@@ -152,6 +160,7 @@ impl History {
     pub(super) fn pop_oldest(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes;
+            self.lost = entry.kept.offset;
         }
         if self.entries.is_empty() {
             // A channel that was busy once gives its memory back.
@@ -171,54 +180,77 @@ impl History {
 
     /// Drops everything.
     pub(super) fn clear(&mut self) {
+        if let Some(newest) = self.entries.back() {
+            self.lost = newest.kept.offset;
+        }
         self.entries = VecDeque::new();
         self.bytes = 0;
     }
 
+    /// Drops everything, and begins again after an offset, which may be of another epoch.
+    pub(super) fn begin_after(&mut self, offset: u64) {
+        self.restart();
+        self.lost = offset;
+    }
+
+    /// The last offset whose publication may be missing.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Drops everything, for another stream of the same name.
-    pub(super) fn restart(&mut self) {
+    fn restart(&mut self) {
         self.clear();
         self.is_base_stale = false;
         self.version = 0;
         self.version_epoch = "".into();
     }
 
-    /// What is kept after an offset that it reaches back to, without a search.
-    pub(super) fn kept_after(&self, offset: u64) -> impl Iterator<Item = Kept> + '_ {
-        let oldest = self.oldest_offset().unwrap_or(0);
-        let skipped = offset.saturating_add(1).saturating_sub(oldest);
-        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-        self.kept().skip(skipped)
+    /// What is kept after an offset.
+    pub(super) fn kept_after(&self, offset: u64) -> impl ExactSizeIterator<Item = Kept> + '_ {
+        // Offsets may have holes, so that the place is searched for.
+        let before = self
+            .entries
+            .partition_point(|entry| entry.kept.offset <= offset);
+        self.kept().skip(before)
     }
 
-    /// What a subscriber missed that comes back; none if history no longer has all of it. `top` is the channel's last position.
-    pub(super) fn recover(&self, top: Position, request: &Recover) -> Option<Vec<Kept>> {
+    /// What a subscriber missed that comes back; none if history no longer has all of it. `top` is the channel's last position, and
+    /// `floor` an offset up to which publications may be missing in every history.
+    pub(super) fn recover(
+        &self,
+        top: Position,
+        floor: u64,
+        request: &Recover,
+    ) -> Option<Vec<Kept>> {
         match request.mode {
-            RecoveryMode::Stream => self.missed_since(top, &request.since, request.max),
+            RecoveryMode::Stream => self.missed_since(top, floor, &request.since, request.max),
             RecoveryMode::Cache => self.newest(top, request.is_asked.then_some(&request.since)),
         }
     }
 
-    fn missed_since(&self, top: Position, since: &Since, max: u32) -> Option<Vec<Kept>> {
-        if !may_be(&since.epoch, top.epoch) {
+    fn missed_since(
+        &self,
+        top: Position,
+        floor: u64,
+        since: &Since,
+        max: u32,
+    ) -> Option<Vec<Kept>> {
+        let is_whole = since.offset >= self.lost.max(floor) && since.offset <= top.offset;
+        if !is_whole || !may_be(&since.epoch, top.epoch) {
             return None;
         }
-        let missed = top.offset.checked_sub(since.offset)?;
-        if missed > u64::from(max) {
-            return None;
-        }
-        // The offsets are consecutive up to the top: either all of them are here, or the first one is missing.
-        let skipped = self
-            .entries
-            .len()
-            .checked_sub(usize::try_from(missed).ok()?)?;
-        Some(self.kept().skip(skipped).collect())
+        let missed = self.kept_after(since.offset);
+        (missed.len() <= max as usize).then(|| missed.collect())
     }
 
-    /// The newest publication, unless `since` names it.
+    /// The newest publication, unless a subscriber has had it whose position is `since`.
     fn newest(&self, top: Position, since: Option<&Since>) -> Option<Vec<Kept>> {
+        let newest = self.entries.back();
+        let newest = newest.map_or(self.lost, |entry| entry.kept.offset);
         let is_known = since.is_some_and(|since| {
-            since.offset > 0 && since.offset == top.offset && *since.epoch == *top.epoch.as_str()
+            (newest.max(1)..=top.offset).contains(&since.offset)
+                && *since.epoch == *top.epoch.as_str()
         });
         match self.entries.back() {
             _ if is_known => Some(Vec::new()),
@@ -241,7 +273,6 @@ impl History {
             let skipped = before.skip_while(|kept| since.is_some_and(|since| kept.offset >= since));
             skipped.take(limit).collect()
         } else {
-            // A page of a long history begins where its offset says, without a search.
             let after = self.kept_after(since.unwrap_or(0));
             after.take(limit).collect()
         };
@@ -251,7 +282,7 @@ impl History {
         }
     }
 
-    pub(super) fn kept(&self) -> impl DoubleEndedIterator<Item = Kept> + '_ {
+    pub(super) fn kept(&self) -> impl DoubleEndedIterator<Item = Kept> + ExactSizeIterator + '_ {
         self.entries.iter().map(|entry| entry.kept.clone())
     }
 
@@ -261,8 +292,17 @@ impl History {
         let bytes: u64 = self.entries.iter().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.bytes);
         assert!(self.entries.len() <= self.size_max);
-        let offsets = self.entries.iter().rev().map(|entry| entry.kept.offset);
-        assert!(offsets.eq((1..=last_offset).rev().take(self.entries.len())));
+        let offsets: Vec<_> = self.kept().map(|kept| kept.offset).collect();
+        assert!(offsets.is_sorted_by(|one, next| one < next));
+        assert!(offsets.first().is_none_or(|first| *first > self.lost));
+        assert!(offsets.last().copied().unwrap_or(self.lost) <= last_offset);
+    }
+
+    /// Asserts that no offset is left out, for tests.
+    #[cfg(test)]
+    pub(super) fn check_consecutive(&self, last_offset: u64) {
+        let offsets = self.kept().map(|kept| kept.offset);
+        assert!(offsets.eq(self.lost + 1..=last_offset));
     }
 }
 

@@ -143,6 +143,7 @@ mod tests {
         let settings = HomeSettings {
             epoch: Epoch::new(1),
             epoch_seed: 1,
+            logs: 0,
             namespaces: Arc::default(),
             history_bytes_max: 1 << 20,
             batch_bytes_max: 1 << 10,

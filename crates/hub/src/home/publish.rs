@@ -1,14 +1,15 @@
 //! Publishing: numbers, history, batches.
 
 use super::batch::{Accepted, WaitingBatch};
-use super::{Home, HomeEffect, ShardSet, Submission};
+use super::{Home, HomeEffect, Kept, ShardSet, Submission};
 use crate::time::ticks;
 use crate::{Asker, Content, Delivery, Now, Position};
 use myriad_wheel::Tick;
 use std::sync::Arc;
 
 impl Home {
-    /// Data comes to be published. Its publication counts as accepted at `now`.
+    /// Data comes to be published. Its publication counts as accepted at `now`. Where a log orders the channel, only data comes here
+    /// that has no place in it: history skips it.
     pub fn handle_publish(&mut self, submission: Submission, now: Now) {
         let Submission {
             channel,
@@ -22,6 +23,10 @@ impl Home {
             version,
             version_epoch,
         } = submission;
+        if self.is_catching_up(&channel) {
+            // Nobody has subscribed yet.
+            return;
+        }
         if let Some(key) = &idempotency_key
             && let Some(position) = self.recent_keys.position(&channel, key, now.tick())
         {
@@ -87,14 +92,14 @@ impl Home {
         }
     }
 
-    fn answer_publisher(&mut self, asker: Option<Asker>, position: Position) {
+    pub(super) fn answer_publisher(&mut self, asker: Option<Asker>, position: Position) {
         if let Some(asker) = asker {
             self.effects
                 .push_back(HomeEffect::Published { asker, position });
         }
     }
 
-    /// Gives a publication its position, and keeps it. With what the one before it said, if it may be sent as a delta.
+    /// Gives a publication its position, and keeps it. With the one before it, if it may be sent as a delta.
     pub(super) fn accept(
         &mut self,
         index: u32,
@@ -102,25 +107,39 @@ impl Home {
         delta: bool,
         skip_history: bool,
         now: Now,
-    ) -> (Position, Option<Arc<Content>>) {
+    ) -> (Position, Option<Kept>) {
         if skip_history && let Some(history) = &mut self.channels[index].history {
             history.note_skipped();
             let epoch = self.channels[index].epoch;
             return (Position { epoch, offset: 0 }, None);
         }
+        let offset = self.channels[index].last_offset + 1;
+        self.keep(index, content, offset, delta, 0, now)
+    }
+
+    /// Gives a publication its offset, and keeps it. With the one before it, if it may be sent as a delta.
+    pub(super) fn keep(
+        &mut self,
+        index: u32,
+        content: &Arc<Content>,
+        offset: u64,
+        delta: bool,
+        age: u32,
+        now: Now,
+    ) -> (Position, Option<Kept>) {
         let record = &mut self.channels[index];
-        record.last_offset += 1;
+        record.last_offset = offset;
         let position = record.position();
         let offers_delta = delta || record.options.delta_publish;
         let Some(history) = self.current_history(index, now) else {
             return (position, None);
         };
         let before = history.holding();
-        let base = history.push(position.offset, Arc::clone(content), now);
+        let base = history.push(offset, Arc::clone(content), age, now);
         let after = history.holding();
         self.budget.note(before, after);
         let key = self.channels.key_of(index).expect("a record in use");
-        self.budget.note_kept(key, position.offset);
+        self.budget.note_kept(key, offset);
         (position, base.filter(|_| offers_delta))
     }
 

@@ -31,7 +31,8 @@ impl HomeChannel {
     /// The record of the same channel with other options: with a history that keeps nothing yet, or without one.
     pub(super) fn with_options(self, options: Arc<ChannelOptions>, now: Now) -> Self {
         let has_history = options.has_history();
-        let history = has_history.then(|| Box::new(History::new(&options, now)));
+        let lost = self.last_offset;
+        let history = has_history.then(|| Box::new(History::new(&options, lost, now)));
         // What was published before is in no history: the stream begins with the next publication.
         let stream = has_history.then(|| Box::new(Stream::published_after(self.last_offset)));
         Self {
@@ -123,13 +124,16 @@ impl Home {
     /// Makes a channel's record.
     pub(super) fn open(&mut self, name: Arc<str>, options: Arc<ChannelOptions>, now: Now) -> u32 {
         let has_history = options.has_history();
-        let (epoch, last_offset) = if has_history {
+        let (epoch, last_offset) = if let Some(log) = options.log {
+            (self.read_position(log).epoch, self.begin_of(log))
+        } else if has_history {
             self.epochs += 1;
             (epoch_of_life(self.settings.epoch_seed, self.epochs), 0)
         } else {
             (self.settings.epoch, self.floor)
         };
-        let history = has_history.then(|| Box::new(History::new(&options, now)));
+        let lost = last_offset;
+        let history = has_history.then(|| Box::new(History::new(&options, lost, now)));
         let record = HomeChannel {
             name: Arc::clone(&name),
             options,
@@ -154,6 +158,9 @@ impl Home {
         self.names.remove(&record.name);
         if record.history.is_some() {
             self.note_forgotten(&record);
+        }
+        if let Some(log) = record.options.log {
+            self.note_forgotten_offset(log, record.last_offset);
         }
         // A channel that got its history from a reload has offsets of the common epoch, too.
         if record.epoch == self.settings.epoch {

@@ -1,5 +1,6 @@
 //! Cases by hand. `model` has random operations.
 
+mod logs;
 mod model;
 mod reload;
 mod streams;
@@ -69,6 +70,7 @@ fn home_with(history_bytes_max: u64) -> Home {
         vacated_delay: None,
         epoch: Epoch::new(7),
         epoch_seed: 99,
+        logs: 0,
         namespaces: Arc::new(namespaces()),
         history_bytes_max,
         batch_bytes_max: 256 << 10,
@@ -187,7 +189,12 @@ impl Home {
             let record = &self.channels[index];
             assert_eq!(self.names.get(&record.name), Some(&index));
             match &record.history {
-                Some(history) => history.check(record.last_offset),
+                Some(history) => {
+                    history.check(record.last_offset);
+                    if record.options.log.is_none() {
+                        history.check_consecutive(record.last_offset);
+                    }
+                }
                 None => assert!(!record.subscribed.is_empty()),
             }
             assert!(record.batch.is_none() || !record.subscribed.is_empty());
@@ -526,7 +533,9 @@ fn what_history_skips_takes_no_offset() {
         else {
             panic!("no publication")
         };
-        let base = publication.delta_base().map(|base| base.payload.clone());
+        let base = publication
+            .delta_base()
+            .map(|base| base.content.payload.clone());
         bases.push((publication.offset(), base));
     }
     let says = |what: &str| Some(Payload::Text(what.into()));

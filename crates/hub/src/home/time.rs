@@ -14,6 +14,7 @@ impl Home {
     /// records: what is left is due at once.
     pub fn handle_time(&mut self, now: Now) {
         self.recent_keys.forget_old(now.tick());
+        self.answer_overdue(now);
         let mut due = std::mem::take(&mut self.due);
         self.wheel
             .advance(&mut self.channels, now.tick(), RECORDS_MAX, &mut due);
@@ -28,7 +29,11 @@ impl Home {
     /// The earliest tick at which [`Home::handle_time`] may have something to do, or a tick before it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
-        let deadlines = [self.wheel.next_deadline(), self.next_vacated()];
+        let deadlines = [
+            self.wheel.next_deadline(),
+            self.next_vacated(),
+            self.logs.next_deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 

@@ -244,6 +244,13 @@ impl Hub {
         targets: &mut Vec<Target>,
         overflown: &mut Vec<Overflown>,
     ) {
+        if let Delivery::Lost(channel) = delivery {
+            overflown.push(Overflown::Lost {
+                connection: member.connection,
+                channel: Arc::clone(channel),
+            });
+            return;
+        }
         let subscription = &mut self.subscriptions[member.subscription];
         let last = subscription.last();
         let had = delivery.had_by(last);
@@ -459,7 +466,8 @@ pub(super) fn form_for(flags: SubscriptionFlags, last: u64, publication: &Public
     if !flags.has(SubscriptionFlags::DELTA) {
         return DataForm::Plain;
     }
-    let follows = publication.delta_base().is_some() && publication.offset() == last + 1;
+    let base = publication.delta_base();
+    let follows = base.is_some_and(|base| base.offset == last);
     if follows && flags.has(SubscriptionFlags::HAS_BASE) {
         DataForm::Delta
     } else {

@@ -31,6 +31,13 @@ pub enum Overflown {
         /// The channel.
         channel: Arc<str>,
     },
+    /// Its channel has lost publications, whether it is slow or not: its subscription has to be ended, even one that is not made yet.
+    Lost {
+        /// Index of the connection's record.
+        connection: u32,
+        /// The channel.
+        channel: Arc<str>,
+    },
 }
 
 /// What slow consumers have missed, ever.

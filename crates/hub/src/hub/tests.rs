@@ -619,6 +619,35 @@ fn after_a_gap_a_subscriber_gets_nothing_more() {
     assert!(offsets.len() > 3 && offsets.iter().copied().eq(1..=offsets.len() as u64));
 }
 
+#[test]
+fn a_loss_ends_every_subscription_behind_what_came_before() {
+    let mut hub = hub(timing(0, 1, 0));
+    let members: Vec<u32> = (0..3).map(|_| member(&mut hub, "x")).collect();
+    let other = member(&mut hub, "y");
+    assert!(hub.deliver(publication("x", 1)));
+    assert!(hub.deliver(Delivery::Lost("x".into())));
+    assert!(!hub.deliver(Delivery::Lost("z".into())), "nobody is there");
+    let (mut targets, mut overflown) = (Vec::new(), Vec::new());
+    let mut emptied = Vec::new();
+    while hub
+        .poll_delivery(100, &mut targets, &mut overflown, &mut emptied)
+        .is_some()
+    {}
+    assert_eq!(targets.len(), members.len());
+    hub.end_batch(&targets);
+    let lost = members.iter().map(|&connection| Overflown::Lost {
+        connection,
+        channel: "x".into(),
+    });
+    assert_eq!(overflown, lost.collect::<Vec<_>>());
+    for connection in members {
+        assert!(hub.unsubscribe(connection, "x", &mut emptied));
+    }
+    assert_eq!(emptied, ["x".into()]);
+    assert!(hub.find_subscription(other, "y").is_some());
+    hub.check();
+}
+
 /// Somebody joins `x`.
 fn join(hub: &Hub, index: u32) -> Delivery {
     join_of(hub, "x", index)

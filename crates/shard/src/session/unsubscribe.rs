@@ -79,6 +79,18 @@ impl<R: Reactor> Shard<R> {
         self.send_message_to(key, &message, now);
     }
 
+    /// Ends a subscription to a channel that has lost publications. A client connects anew whose subscription is not made yet: the
+    /// answer that it waits for will not come. So does one without a session, which has nothing but its subscriptions.
+    pub(crate) fn end_lost_subscription(&mut self, index: u32, channel: &str, now: Now) {
+        let found = self.hub.find_subscription(index, channel);
+        let is_made = found.is_some_and(|found| !self.sessions.pending.contains_key(&found));
+        if is_made && self.hub.connection(index).has_session() {
+            self.end_gapped_subscription(index, channel, now);
+        } else {
+            self.close_index(index, CloseReason::InsufficientState, now);
+        }
+    }
+
     /// A connection with a session ends: its subscriptions are announced as left, and nothing waits for it any more.
     pub(crate) fn end_session(&mut self, key: Key) {
         if !self.hub.connection(key.index).has_session() {

@@ -230,12 +230,9 @@ impl Home {
     pub(super) fn stream_state(&self, index: u32) -> StreamState {
         let record = &self.channels[index];
         let tail = record.position();
-        let oldest = record
-            .history
-            .as_ref()
-            .and_then(|history| history.oldest_offset());
+        let history = record.history.as_ref();
         let earliest = Position {
-            offset: oldest.map_or(tail.offset, |oldest| oldest - 1),
+            offset: history.map_or(tail.offset, |history| history.lost()),
             ..tail
         };
         let stream = record.stream.as_deref();
@@ -281,7 +278,7 @@ impl Home {
         self.set_stream(index, Some(Stream::published_after(last_offset)));
         if let Some(history) = &mut self.channels[index].history {
             let before = history.holding();
-            history.restart();
+            history.begin_after(last_offset);
             self.budget.note(before, history.holding());
         }
         self.finish(index, now);

@@ -1,0 +1,412 @@
+//! Channels whose order is made elsewhere.
+//!
+//! A *log* has the order of all channels of a namespace that keep a history. Several homes read it, each on its node, and each
+//! gives its subscribers what the log says. A publication's offset is its place in the log. So the offsets of one channel rise,
+//! with holes, and what the home has read of the log is a position in each of its channels.
+//!
+//! A home that has not read a log up to its end yet answers nothing about its channels: questions wait. Later only a subscriber
+//! waits who comes from a home that has read further.
+
+use super::batch::Accepted;
+use super::{Home, HomeEffect, ReadHistory, Recover, Submission};
+use crate::time::ticks;
+use crate::{Delivery, Epoch, Now, Position};
+use myriad_wheel::Tick;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a subscriber waits whose position this home has not read yet.
+const AHEAD_MS: u64 = 4_000;
+/// Subscribers that wait at a home for that reason. Others are answered at once, as those that have lost something.
+const AHEAD_MAX: usize = 10_000;
+
+/// Names a log: its index among those of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogId(pub u16);
+
+/// What a home reads next in a log.
+#[derive(Debug)]
+pub struct LogEntry {
+    /// The log.
+    pub log: LogId,
+    /// The place in it. Entries up to the offset of an earlier entry are ignored, unless the log begins.
+    pub offset: u64,
+    /// What stands there.
+    pub event: LogEvent,
+}
+
+/// What a log says.
+#[derive(Debug)]
+pub enum LogEvent {
+    /// What follows is of this epoch. Whatever is known of another one has gone.
+    Began(Epoch),
+    /// All that was in the log when the home began to read it has come, and all that was in it by then. (A log that keeps so many
+    /// publications of a channel may drop one unread for one that comes meanwhile: the home must have seen both.) What has an
+    /// offset up to `floor` may be missing.
+    CaughtUp {
+        /// The last offset that may be missing.
+        floor: u64,
+    },
+    /// A publication, and how old it is.
+    Publication(Box<Submission>, Duration),
+    /// A channel's history is removed up to here.
+    Removed(Box<str>),
+    /// Nothing that a channel is told.
+    Passed,
+    /// What stood between the last offset and this one has gone before it was read.
+    Lost,
+}
+
+/// How far a home has read a log.
+#[derive(Clone, Copy, Debug, Default)]
+struct Log {
+    /// None before the log begins.
+    epoch: Option<Epoch>,
+    /// Whether all has come that was in the log when the home began to read it.
+    is_caught_up: bool,
+    /// The last offset that was read.
+    offset: u64,
+    /// The last offset that may be missing in every channel.
+    floor: u64,
+    /// The last offset that may be missing in channels whose record was forgotten.
+    forgotten: u64,
+}
+
+/// A question that waits until its log has been read further.
+#[derive(Debug)]
+enum Question {
+    Join {
+        channel: Arc<str>,
+        shard: usize,
+        serial: u64,
+    },
+    Leave {
+        channel: Box<str>,
+        shard: usize,
+    },
+    Recover(Recover),
+    History(ReadHistory),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    log: LogId,
+    question: Question,
+}
+
+/// All logs of a home, and the questions that wait for them.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    logs: Box<[Log]>,
+    /// For logs that are not caught up, in the order in which they came.
+    waiting: Vec<Waiting>,
+    /// Subscribers who have seen more than this home, each with its deadline.
+    ahead: VecDeque<(Tick, LogId, Recover)>,
+}
+
+impl Logs {
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            logs: (0..count).map(|_| Log::default()).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn of(&self, log: LogId) -> &Log {
+        &self.logs[usize::from(log.0)]
+    }
+
+    fn of_mut(&mut self, log: LogId) -> &mut Log {
+        &mut self.logs[usize::from(log.0)]
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Tick> {
+        self.ahead.front().map(|(deadline, ..)| *deadline)
+    }
+}
+
+impl Home {
+    /// The log that orders a channel; none if this home does.
+    pub(super) fn log_of(&self, channel: &str) -> Option<LogId> {
+        if self.logs.logs.is_empty() {
+            return None;
+        }
+        self.options_of(channel).log
+    }
+
+    /// The next entry of a log.
+    pub fn handle_log(&mut self, entry: LogEntry, now: Now) {
+        let LogEntry { log, offset, event } = entry;
+        if let LogEvent::Began(epoch) = event {
+            self.begin_log(log, epoch, offset, now);
+            return;
+        }
+        let known = self.logs.of_mut(log);
+        if let LogEvent::CaughtUp { floor } = event {
+            known.is_caught_up = true;
+            known.offset = known.offset.max(offset).max(floor);
+            known.floor = known.floor.max(floor);
+            known.forgotten = known.forgotten.max(floor);
+            return self.answer_waiting(log, now);
+        }
+        if offset <= known.offset {
+            return;
+        }
+        known.offset = offset;
+        match event {
+            LogEvent::Publication(submission, age) => {
+                self.publish_numbered(*submission, offset, age, now);
+            }
+            LogEvent::Removed(channel) => self.remove_up_to(&channel, offset, now),
+            LogEvent::Lost => self.lose_channels(log, now),
+            LogEvent::Passed | LogEvent::Began(_) | LogEvent::CaughtUp { .. } => {}
+        }
+        self.answer_ahead(log, now);
+    }
+
+    /// The epoch and the offset of what has been read of a log. Before it begins, they are no position.
+    pub(super) fn read_position(&self, log: LogId) -> Position {
+        let Log { epoch, offset, .. } = *self.logs.of(log);
+        let epoch = epoch.unwrap_or(self.settings.epoch);
+        Position { epoch, offset }
+    }
+
+    /// The last offset that may be missing in every channel of a record's log.
+    pub(super) fn floor_of(&self, index: u32) -> u64 {
+        let log = self.channels[index].options.log;
+        log.map_or(0, |log| self.logs.of(log).floor)
+    }
+
+    /// Where the history of a new record begins.
+    pub(super) fn begin_of(&self, log: LogId) -> u64 {
+        self.logs.of(log).forgotten
+    }
+
+    /// The record of a channel goes, whose history ended there.
+    pub(super) fn note_forgotten_offset(&mut self, log: LogId, lost: u64) {
+        let known = self.logs.of_mut(log);
+        known.forgotten = known.forgotten.max(lost);
+    }
+
+    /// Whether publications of a channel without a place in its log are of no use yet.
+    pub(super) fn is_catching_up(&self, channel: &str) -> bool {
+        let log = self.log_of(channel);
+        log.is_some_and(|log| !self.logs.of(log).is_caught_up)
+    }
+
+    /// Keeps a join for later. Gives it back if it can be handled now.
+    pub(super) fn hold_join(
+        &mut self,
+        channel: Arc<str>,
+        shard: usize,
+        serial: u64,
+    ) -> Option<Arc<str>> {
+        if !self.is_catching_up(&channel) {
+            return Some(channel);
+        }
+        let log = self.log_of(&channel)?;
+        let question = Question::Join {
+            channel,
+            shard,
+            serial,
+        };
+        self.logs.waiting.push(Waiting { log, question });
+        None
+    }
+
+    /// Whether a leave is kept for later: the join before it may wait too.
+    pub(super) fn holds_leave(&mut self, channel: &str, shard: usize) -> bool {
+        let Some(log) = self.log_of(channel) else {
+            return false;
+        };
+        let is_held = !self.logs.of(log).is_caught_up;
+        if is_held {
+            let channel = channel.into();
+            let question = Question::Leave { channel, shard };
+            self.logs.waiting.push(Waiting { log, question });
+        }
+        is_held
+    }
+
+    /// Keeps a recovery for later. Gives it back if it can be answered now.
+    pub(super) fn hold_recover(&mut self, request: Recover, now: Now) -> Option<Recover> {
+        let Some(log) = self.log_of(&request.channel) else {
+            return Some(request);
+        };
+        if !self.logs.of(log).is_caught_up {
+            let question = Question::Recover(request);
+            self.logs.waiting.push(Waiting { log, question });
+            return None;
+        }
+        let Position { epoch, offset } = self.read_position(log);
+        let is_ahead = request.since.offset > offset && *request.since.epoch == *epoch.as_str();
+        if !is_ahead || self.logs.ahead.len() == AHEAD_MAX {
+            return Some(request);
+        }
+        let deadline = now.tick().plus_ms(AHEAD_MS);
+        self.logs.ahead.push_back((deadline, log, request));
+        None
+    }
+
+    /// Keeps a question for history for later. Gives it back if it can be answered now.
+    pub(super) fn hold_history(&mut self, request: ReadHistory) -> Option<ReadHistory> {
+        if !self.is_catching_up(&request.channel) {
+            return Some(request);
+        }
+        let log = self.log_of(&request.channel)?;
+        let question = Question::History(request);
+        self.logs.waiting.push(Waiting { log, question });
+        None
+    }
+
+    /// Answers those who have waited long enough for a log that does not come.
+    pub(super) fn answer_overdue(&mut self, now: Now) {
+        while let Some((deadline, ..)) = self.logs.ahead.front()
+            && *deadline <= now.tick()
+            && let Some((_, _, request)) = self.logs.ahead.pop_front()
+        {
+            self.answer_recover(request, now);
+        }
+    }
+
+    /// A log is caught up: questions about its channels are handled in their order.
+    fn answer_waiting(&mut self, log: LogId, now: Now) {
+        let waiting = std::mem::take(&mut self.logs.waiting);
+        for one in waiting {
+            if one.log != log {
+                self.logs.waiting.push(one);
+                continue;
+            }
+            match one.question {
+                Question::Join {
+                    channel,
+                    shard,
+                    serial,
+                } => self.handle_join(channel, shard, serial, now),
+                Question::Leave { channel, shard } => self.handle_leave(&channel, shard, now),
+                Question::Recover(request) => self.handle_recover(request, now),
+                Question::History(request) => self.handle_history(request, now),
+            }
+        }
+    }
+
+    /// A log has been read further: those are answered who have seen no more than that.
+    fn answer_ahead(&mut self, log: LogId, now: Now) {
+        if self.logs.ahead.is_empty() {
+            return;
+        }
+        let read = self.logs.of(log).offset;
+        let ahead = std::mem::take(&mut self.logs.ahead);
+        for (deadline, of, request) in ahead {
+            if of == log && request.since.offset <= read {
+                self.answer_recover(request, now);
+            } else {
+                self.logs.ahead.push_back((deadline, of, request));
+            }
+        }
+    }
+
+    /// A log begins, or begins again. Nothing is known of what came before.
+    fn begin_log(&mut self, log: LogId, epoch: Epoch, offset: u64, now: Now) {
+        let known = self.logs.of_mut(log);
+        let is_first = known.epoch.is_none();
+        if known.epoch == Some(epoch) {
+            return;
+        }
+        known.epoch = Some(epoch);
+        known.offset = offset;
+        if is_first {
+            return;
+        }
+        known.floor = offset;
+        known.forgotten = offset;
+        self.lose_channels(log, now);
+        self.answer_ahead(log, now);
+    }
+
+    /// All channels of a log have lost something. Their histories begin again here, and their subscribers have to subscribe anew.
+    /// That happens when a log lost what this home had not read: it may take long where there are many channels.
+    fn lose_channels(&mut self, log: LogId, now: Now) {
+        let position = self.read_position(log);
+        self.note_forgotten_offset(log, position.offset);
+        let indices: Vec<u32> = self.channels.indices().collect();
+        for index in indices {
+            if self.channels[index].options.log == Some(log) {
+                self.lose(index, position, now);
+            }
+        }
+    }
+
+    fn lose(&mut self, index: u32, position: Position, now: Now) {
+        self.flush_batch(index);
+        let record = &mut self.channels[index];
+        record.epoch = position.epoch;
+        record.last_offset = position.offset;
+        if let Some(history) = &mut record.history {
+            let before = history.holding();
+            history.begin_after(position.offset);
+            self.budget.note(before, history.holding());
+        }
+        let shards = std::mem::take(&mut record.subscribed);
+        if !shards.is_empty() {
+            record.users.clear();
+            // By this, these shards have left the channel.
+            let delivery = Delivery::Lost(Arc::clone(&record.name));
+            self.effects
+                .push_back(HomeEffect::Deliver { delivery, shards });
+            self.note_empty(index, now);
+        }
+        self.finish(index, now);
+    }
+
+    /// A publication comes with its offset.
+    fn publish_numbered(&mut self, submission: Submission, offset: u64, age: Duration, now: Now) {
+        let Some(index) = self.find_or_open(&submission.channel, now) else {
+            return;
+        };
+        let Submission {
+            content,
+            permit,
+            asker,
+            sender,
+            delta,
+            ..
+        } = submission;
+        let (position, delta_base) = self.keep(index, &content, offset, delta, ticks(age), now);
+        self.answer_publisher(asker, position);
+        let accepted = Accepted {
+            position,
+            last_offset: offset,
+            content,
+            delta_base,
+            is_kept: true,
+            sender,
+            published_at: now,
+            permit,
+        };
+        self.dispatch(index, accepted, now);
+        self.finish(index, now);
+    }
+
+    /// A channel's history was removed up to this place of its log. Who has everything up to here has lost nothing.
+    fn remove_up_to(&mut self, channel: &str, offset: u64, now: Now) {
+        let Some(index) = self.find_or_open(channel, now) else {
+            return;
+        };
+        let has_read_all = !self.is_catching_up(channel);
+        let record = &mut self.channels[index];
+        record.last_offset = offset;
+        if let Some(history) = &mut record.history {
+            let before = history.holding();
+            if has_read_all {
+                history.clear();
+            } else {
+                // What was removed may never have come here.
+                history.begin_after(offset);
+            }
+            self.budget.note(before, history.holding());
+        }
+        self.finish(index, now);
+    }
+}
