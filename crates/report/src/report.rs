@@ -256,7 +256,7 @@ pub struct Messages {
     pub overtaken: u64,
     /// Publications given to a client again.
     pub duplicates: u64,
-    /// Publications given to a client that did not subscribe to their channel.
+    /// Publications given to a client that did not subscribe to their channel, or that nobody has made.
     pub unexpected: u64,
     /// Publications that came after their measurement had ended.
     pub late: u64,

@@ -35,6 +35,11 @@ use tokio::time::{sleep, timeout};
 /// How long a request may take before it counts as unanswered.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What is read of the rest of an answer, so that its connection can be used again: a server may answer without an end, and the
+/// next push waits for this.
+const REST_BYTES_MAX: usize = 1 << 20;
+const REST_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long before a round is due its requests are made ready. The runtime's timers are a millisecond coarse; the rest
 /// of the wait is slept by the thread itself, which has nothing else to do then.
 const READY_BEFORE: Duration = Duration::from_millis(3);
@@ -474,7 +479,7 @@ impl Link {
         };
         let status = response.status();
         // The status says it all; reading the rest only keeps the connection usable.
-        if let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, read_out(response)).await {
+        if let Ok(Ok(true)) = timeout(REST_WITHIN, read_out(response)).await {
             self.connection = Some(connection);
         }
         if status.is_success() {
@@ -486,13 +491,15 @@ impl Link {
     }
 }
 
-/// Reads a response to its end and drops it.
-async fn read_out(response: Response<hyper::body::Incoming>) -> Result<(), hyper::Error> {
+/// Reads a response to its end and drops it. False if it is too long for that.
+async fn read_out(response: Response<hyper::body::Incoming>) -> Result<bool, hyper::Error> {
     let mut body = response.into_body();
-    loop {
+    let mut bytes = 0;
+    while bytes <= REST_BYTES_MAX {
         match std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-            Some(frame) => drop(frame?),
-            None => return Ok(()),
+            Some(frame) => bytes += frame?.data_ref().map_or(0, hyper::body::Bytes::len),
+            None => return Ok(true),
         }
     }
+    Ok(false)
 }

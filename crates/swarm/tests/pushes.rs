@@ -3,7 +3,7 @@
 mod support;
 
 use myriad_swarm::{
-    Ended, Endpoint, Origin, Outcome, PublishAnswer, PublishBody, Target, Threshold,
+    Ended, Endpoint, Origin, Outcome, PublishAnswer, PublishBody, PushReport, Target, Threshold,
 };
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -107,6 +107,35 @@ fn lost_repeated_and_overtaken_publications_are_told_apart() {
         assert_eq!(report.fanout.as_ref().unwrap().reach_min, Some(0.975));
         assert_eq!(report.outcome, Outcome::ThresholdsFailed);
         assert_eq!(report.thresholds[0].value, Some(5.0));
+    }
+}
+
+#[test]
+fn stamps_that_a_server_makes_up_hide_no_push_and_are_no_gaps() {
+    for driver in drivers() {
+        let server = Server::start(CROWD, upgrade_all, |_, body, clients| {
+            // `myriad/RRRR/SSSS/QQQQQQQQ/` with another sequence: none at all, the next one, the largest, and larger ones.
+            let made_up = |sequence: u32| format!("{}{sequence:08x}/", &body[..17]);
+            let sequence = u32::from_str_radix(&body[17..25], 16).unwrap();
+            broadcast(clients, &made_up(0));
+            broadcast(clients, body);
+            for sequence in [sequence + 1, 0xff_ffff, 0x100_0000, u32::MAX] {
+                broadcast(clients, &made_up(sequence));
+            }
+            200
+        });
+        let report = run(&server.config(driver, CROWD as u64, 3));
+        let own = |push: &&PushReport| push.origin == Origin::Own;
+        let received = report.pushes.iter().filter(own).map(|push| push.received);
+        assert_eq!(received.collect::<Vec<u64>>(), [200, 200, 200]);
+        let messages = &report.messages;
+        assert_eq!(
+            (messages.gaps, messages.missed, messages.duplicates),
+            (0, 0, 0)
+        );
+        // The next one and the largest, which might be pushes. The run may end before what follows the last push is read.
+        let unexpected = messages.unexpected;
+        assert!((800..=1200).contains(&unexpected), "{messages:?}");
     }
 }
 
@@ -585,5 +614,39 @@ fn a_publish_url_where_nobody_listens_is_no_refusal_of_the_server() {
             said.contains("nobody listens on") && !said.contains("refused"),
             "{said}"
         );
+    }
+}
+
+#[test]
+fn a_publish_url_whose_answer_never_ends_is_read_for_a_bounded_part_of_it() {
+    // More than socket buffers hold, and less than would come in a second.
+    const BYTES_MAX: usize = 64 << 20;
+    for driver in drivers() {
+        let server = Server::start(3, upgrade_all, |_, _, _| 200);
+        let hook = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", hook.local_addr().unwrap());
+        let answering = std::thread::spawn(move || {
+            let mut most = 0;
+            for _ in 0..2 {
+                let (mut stream, _) = hook.accept().unwrap();
+                let head = read_head(&mut stream).unwrap();
+                read_body(&mut stream, &head);
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                let mut written = 0;
+                while written < BYTES_MAX && stream.write_all(&[b'x'; 1 << 16]).is_ok() {
+                    written += 1 << 16;
+                }
+                most = written.max(most);
+            }
+            most
+        });
+        let mut config = server.config(driver, 3, 2);
+        config.publish.as_mut().unwrap().endpoints = vec![Endpoint::parse(&url).unwrap()];
+        let report = run(&config);
+        assert!(answering.join().unwrap() < BYTES_MAX);
+        for push in &report.pushes {
+            assert_eq!(push.answer, Some(PublishAnswer::Accepted), "{report:#?}");
+        }
+        assert_eq!(report.errors, BTreeMap::new());
     }
 }

@@ -258,6 +258,11 @@ impl World {
             self.totals.unexpected += 1;
             return;
         };
+        // A stamp that the server made up says nothing of the pushes before it, and must not pass for one that is still to be made.
+        if !self.is_made(stream, sequence) {
+            self.totals.unexpected += 1;
+            return;
+        }
         match self.sequence_mut(index, slot).observe(sequence) {
             Observed::InOrder => {
                 self.take_absence(token.index);
@@ -286,6 +291,11 @@ impl World {
         }
         let is_measured = !is_joining && self.was_called(token, stream, sequence);
         self.count_arrival(key, is_measured);
+    }
+
+    fn is_made(&self, stream: u16, sequence: u32) -> bool {
+        let number = self.plan.number_of(stream, sequence);
+        self.shared.ledger.is_made(number)
     }
 
     fn count_arrival(&mut self, key: PushKey, is_measured: bool) {

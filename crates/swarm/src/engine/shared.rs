@@ -96,7 +96,7 @@ pub(crate) struct Totals {
     pub overtaken: u64,
     /// Publications that a terminal received again.
     pub duplicates: u64,
-    /// Publications received by a terminal that did not subscribe to their channel.
+    /// Publications received by a terminal that did not subscribe to their channel, or that nobody has made.
     pub unexpected: u64,
     /// Messages that belong to no measured publication, and publications of clients that no client made.
     pub unmeasured: u64,

@@ -8,6 +8,7 @@
 use crate::clock::Nanos;
 use hdrhistogram::Histogram;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -153,7 +154,11 @@ const REFUSED_RUNS_MAX: usize = 1024;
 
 /// The publications being measured: written by the publisher, read once per thread and publication.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Entries>);
+pub(crate) struct Ledger {
+    entries: Mutex<Entries>,
+    /// Number of the latest publication of this run. Read for each message, so beside the lock.
+    made: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -253,15 +258,19 @@ pub(crate) enum Base {
 impl Ledger {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         // Entries are whole after every statement, so a panicking holder leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ledger of an agent of a fleet.
     pub(crate) fn of_agent() -> Self {
-        Self(Mutex::new(Entries {
-            is_of_agent: true,
-            ..Entries::default()
-        }))
+        Self {
+            entries: Mutex::new(Entries {
+                is_of_agent: true,
+                ..Entries::default()
+            }),
+            // Its controller makes them, and does not tell it of each.
+            made: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// Ends the measurement of publications on an agent.
@@ -291,6 +300,13 @@ impl Ledger {
         let mut entries = self.entries();
         entries.published = number;
         entries.open.insert(key, entry);
+        self.made.fetch_max(number, Ordering::Release);
+    }
+
+    /// Whether a publication of this run has been made, as far as is known here. Nobody but a server that makes stamps up sends
+    /// one that has not.
+    pub(crate) fn is_made(&self, number: u64) -> bool {
+        number <= self.made.load(Ordering::Acquire)
     }
 
     /// Number of the oldest publication of this run that is still being measured, or of the next one.
