@@ -26,8 +26,8 @@ pub(super) struct Membership {
     fresh: Vec<u32>,
     /// Publications before this one have been measured, as of the last look.
     measured_from: u64,
-    /// Terminals that left in this turn.
-    departed: Vec<u32>,
+    /// Terminals that left in this turn, with the last publication that they were not counted for because they had stalled.
+    departed: Vec<(u32, u64)>,
     /// Terminals that stall or did, with the publications that they were not counted for because of it. The last is none that
     /// will be made while they stall.
     absences: HashMap<u32, RangeInclusive<u64>>,
@@ -51,7 +51,10 @@ impl Membership {
     /// Notes that a terminal left on purpose.
     pub(super) fn note_departed(&mut self, index: usize) {
         let index = u32::try_from(index).expect("terminals are at most 2^32");
-        self.departed.push(index);
+        // Its absence is forgotten with its connection, before the end of the turn.
+        let absence = self.absences.get(&index);
+        let absent_to = absence.map_or(0, |numbers| *numbers.end());
+        self.departed.push((index, absent_to));
     }
 
     /// Notes that a terminal stalled: publications that have not come by the end of this turn are not expected there.
@@ -137,8 +140,9 @@ impl World {
             return;
         };
         let called = account.called;
-        for index in membership.departed.drain(..) {
-            let since = membership.joined.remove(&index).unwrap_or(0);
+        for (index, absent_to) in membership.departed.drain(..) {
+            let joined = membership.joined.remove(&index).unwrap_or(0);
+            let since = joined.max(absent_to);
             if since < called {
                 self.strike(account, index, measured_from.max(since + 1)..=called);
             }
@@ -240,7 +244,10 @@ mod tests {
         membership.note_resumed(4);
         membership.count_in_resumed(7);
         assert!(membership.was_stalled_for(4, 7) && !membership.was_stalled_for(4, 8));
+        membership.note_departed(4);
         membership.forget_absence(4);
+        assert_eq!(membership.departed, [(4, 7)], "never counted up to 7");
+        membership.departed.clear();
         assert!(!membership.was_stalled_for(4, 7) && !membership.is_unsettled());
     }
 }
