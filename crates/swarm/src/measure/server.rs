@@ -9,11 +9,14 @@ use myriad_usage::{Footprint, cpu_s};
 use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
 /// How often a server is asked, and how long it may take.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a whole answer may take. Each of its bytes may come in time, and its end never.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Most that is read of an answer: metrics have some 100 KiB.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -126,9 +129,25 @@ fn answer_over(endpoint: &Endpoint, mut stream: impl io::Read + io::Write) -> io
         stream,
         "GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     )?;
-    let mut text = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+    let bytes = read_until(
+        stream.take(ANSWER_BYTES_MAX),
+        Instant::now() + ANSWER_WITHIN,
+    )?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
+/// Reads to the end, if that comes in time.
+fn read_until(mut stream: impl io::Read, deadline: Instant) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
+    loop {
+        match stream.read(&mut piece)? {
+            0 => return Ok(bytes),
+            count => bytes.extend_from_slice(&piece[..count]),
+        }
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
 }
 
 /// Sums what is of interest in the text format of Prometheus, over all labels.
@@ -172,6 +191,15 @@ mod tests {
         assert_eq!(reading.rss_bytes, Some(1 << 20));
         assert_eq!(reading.connections, Some(12));
         assert_eq!(parse("nothing").cpu_s, None);
+    }
+
+    #[test]
+    fn an_answer_that_trickles_is_given_up() {
+        let endless = io::repeat(b'x');
+        let error = read_until(endless, Instant::now()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(read_until(&b"abc"[..], later).unwrap(), b"abc");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::engine::sources::SourceChoice;
 use crate::protocol::Protocol;
 use crate::stamp::Filler;
 use myriad_reactor::Driver;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -135,11 +137,18 @@ pub(super) fn read(key: &'static str, path: &Path, bytes_max: u64) -> Result<Str
         let said = error.to_string();
         (key, Problem::File(path.to_owned(), said))
     };
-    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > bytes_max {
-        return Err((key, Problem::LargeFile(path.to_owned(), bytes_max)));
+    let too_large = || (key, Problem::LargeFile(path.to_owned(), bytes_max));
+    let file = File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.len() > bytes_max {
+        return Err(too_large());
     }
-    std::fs::read_to_string(path).map_err(unreadable)
+    // Devices and pipes have no size, and may have no end.
+    let mut text = String::new();
+    let read = file.take(bytes_max + 1).read_to_string(&mut text);
+    if read.map_err(unreadable)? as u64 > bytes_max {
+        return Err(too_large());
+    }
+    Ok(text)
 }
 
 fn tls_of(given: Tls, folder: &Path) -> Result<config::Tls, Wrong> {

@@ -137,6 +137,18 @@ fn what_does_not_go_together_is_told_in_the_words_of_the_file() {
 }
 
 #[test]
+fn a_file_without_an_end_is_read_up_to_the_limit() {
+    let read = |path: &str, bytes_max| super::fill::read("accounts.file", path.as_ref(), bytes_max);
+    let (_, problem) = read("/dev/zero", 100_000).unwrap_err();
+    let said = problem.to_string();
+    assert!(
+        said.contains("100,000") || said.contains("100000"),
+        "{said}"
+    );
+    assert_eq!(read("/dev/null", 0).ok(), Some(String::new()));
+}
+
+#[test]
 fn what_set_gives_takes_the_place_of_the_file() {
     let scenario = parse(STARTER, &["terminals.count=7", "churn.rate=1%/m"]).expect("a scenario");
     assert_eq!(scenario.config.connections, 7);
