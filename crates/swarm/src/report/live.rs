@@ -6,6 +6,7 @@ use crate::config::LiveStyle;
 use crate::measure::rates::Peak;
 use crate::measure::round_trip::Counts;
 use crate::report::dashboard::{self, Dashboard};
+use crate::report::table::kinds;
 use crate::report::text;
 use myriad_report::{Line, Origin, Phase, Progress, PushReport, RoundTripProgress, Sample};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -216,12 +217,7 @@ fn progress_line(progress: &Progress) -> String {
     line.push_str(&losses(progress));
     let errors: u64 = progress.errors.values().sum();
     if errors > 0 {
-        let kinds: Vec<String> = progress
-            .errors
-            .iter()
-            .map(|(kind, n)| format!("{kind} {}", text::count(*n)))
-            .collect();
-        line.push_str(&format!("  errors: {}", kinds.join(", ")));
+        line.push_str(&format!("  errors: {}", kinds(&progress.errors)));
     }
     line
 }

@@ -6,6 +6,7 @@ use myriad_report::{
     ClientPublishReport, Ended, FanoutTimes, FlowReport, Origin, PublishAnswer, PushReport,
     RoundTripReport, RoundTripTimes, TlsReport, Unit,
 };
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Pushes listed one by one; of more, the first and the last of them.
@@ -203,15 +204,26 @@ fn write_setup(report: &Report, page: &mut Page) {
     }
 }
 
+/// Kinds of errors that a line has. A server may use each of 65,536 codes, and the JSON report has them all.
+const KINDS_SHOWN_MAX: usize = 32;
+
 pub(super) fn kinds(counts: &BTreeMap<String, u64>) -> String {
     if counts.is_empty() {
         return "none".to_owned();
     }
-    counts
-        .iter()
+    let mut shown: Vec<(&String, &u64)> = counts.iter().collect();
+    shown.sort_by_key(|(_, count)| Reverse(**count));
+    let rest = shown.split_off(shown.len().min(KINDS_SHOWN_MAX));
+    shown.sort();
+    let mut items: Vec<String> = shown
+        .into_iter()
         .map(|(kind, count)| format!("{kind} {}", text::count(*count)))
-        .collect::<Vec<_>>()
-        .join(", ")
+        .collect();
+    if !rest.is_empty() {
+        let count = text::count(rest.iter().map(|(_, count)| **count).sum());
+        items.push(format!("{} more kinds {count}", rest.len()));
+    }
+    items.join(", ")
 }
 
 /// Close frames by code, with the first reason of each.
@@ -556,6 +568,15 @@ mod tests {
             .map(|status| (format!("handshake_{status}"), 1_000_000))
             .collect();
         report
+    }
+
+    #[test]
+    fn a_server_that_uses_every_code_fills_no_terminal() {
+        let errors = (0..65_536u64).map(|code| (format!("unsubscribed_{code}"), code % 1000 + 1));
+        let shown = kinds(&errors.collect());
+        assert!(shown.contains("unsubscribed_10999 1,000, ") && shown.len() < 1500);
+        assert!(shown.ends_with(", 65504 more kinds 32,644,416"), "{shown}");
+        assert_eq!(kinds(&[("a".to_owned(), 2)].into()), "a 2");
     }
 
     #[test]
