@@ -211,31 +211,38 @@ pub(super) fn kinds(counts: &BTreeMap<String, u64>) -> String {
     if counts.is_empty() {
         return "none".to_owned();
     }
+    most_frequent(counts, "kinds", |kind, count| format!("{kind} {count}"))
+}
+
+/// The most frequent of these, in their order, as `write` has one with its count; and how many more there are.
+fn most_frequent(
+    counts: &BTreeMap<String, u64>,
+    plural: &str,
+    write: impl Fn(&str, &str) -> String,
+) -> String {
     let mut shown: Vec<(&String, &u64)> = counts.iter().collect();
     shown.sort_by_key(|(_, count)| Reverse(**count));
     let rest = shown.split_off(shown.len().min(KINDS_SHOWN_MAX));
     shown.sort();
     let mut items: Vec<String> = shown
         .into_iter()
-        .map(|(kind, count)| format!("{kind} {}", text::count(*count)))
+        .map(|(kind, count)| write(kind, &text::count(*count)))
         .collect();
     if !rest.is_empty() {
         let count = text::count(rest.iter().map(|(_, count)| **count).sum());
-        items.push(format!("{} more kinds {count}", rest.len()));
+        items.push(format!("{} more {plural} {count}", rest.len()));
     }
     items.join(", ")
 }
 
 /// Close frames by code, with the first reason of each.
 fn closes(report: &Report) -> String {
-    let closes = report.closes.iter().map(|(code, count)| {
-        let count = text::count(*count);
+    most_frequent(&report.closes, "codes", |code, count| {
         match report.server_said.get(&format!("close_{code}")) {
             Some(reason) => format!("{code} {count} ({reason})"),
             None => format!("{code} {count}"),
         }
-    });
-    closes.collect::<Vec<_>>().join(", ")
+    })
 }
 
 fn write_session(report: &Report, page: &mut Page) {
