@@ -14,8 +14,6 @@ fn scene(driver: DriverChoice) -> Scene {
     let text = "[uni_http_stream]\nenabled = true\n[http_stream]\nenabled = true\n";
     let scene = Scene::start(Options {
         handshake_timeout: Some(Span(Duration::from_millis(500))),
-        // The bystander answers no pings while others are waited for.
-        ping_interval: Some(Span(Duration::ZERO)),
         ..with_file(text, options(driver))
     });
     publish_ok(scene.server.address(), r#"{"channel": "s", "data": 1}"#);
