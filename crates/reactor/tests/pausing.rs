@@ -30,9 +30,14 @@ fn unacknowledged(stream: &TcpStream) -> usize {
         SocketAddr::V6(_) => unreachable!("the tests speak IPv4"),
     };
     let local = hexadecimal(stream.local_addr().unwrap());
+    // Connections of other programs to other addresses may have the same port here.
+    let peer = hexadecimal(stream.peer_addr().unwrap());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let mut rows = table.lines().map(|line| line.split_whitespace());
-    let queues = rows.find_map(|mut row| (row.nth(1)? == local).then(|| row.nth(2))?);
+    let queues = rows.find_map(|mut row| {
+        let is_ours = row.nth(1)? == local && row.next()? == peer;
+        is_ours.then(|| row.nth(1))?
+    });
     let (sent, _) = queues.unwrap().split_once(':').unwrap();
     usize::from_str_radix(sent, 16).unwrap()
 }
