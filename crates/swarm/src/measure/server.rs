@@ -6,7 +6,7 @@ use crate::report::reporting::Reporting;
 use crate::request_connection::RequestTls;
 use myriad_report::ServerSample;
 use myriad_usage::{Footprint, cpu_s};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};

@@ -551,6 +551,17 @@ impl World {
             publications
         );
         self.check_churn(&totals);
+        self.check_pushes(&received, is_unwell);
+        let closes: u64 = self
+            .shared
+            .accounts()
+            .map(|a| a.closes.values().map(|closes| closes.count).sum::<u64>())
+            .sum();
+        assert!(closes <= self.close_frames);
+    }
+
+    /// Each push, and who was counted for it.
+    fn check_pushes(&self, received: &HashMap<PushKey, u64>, is_unwell: bool) {
         for (&sequence, &sent) in &self.sent {
             let received = received
                 .get(&PushKey::Own {
@@ -575,12 +586,6 @@ impl World {
             let is_whole = self.temper == Temper::Kind && !is_unwell;
             assert!(!is_whole || received == sent || self.any_ended());
         }
-        let closes: u64 = self
-            .shared
-            .accounts()
-            .map(|a| a.closes.values().map(|closes| closes.count).sum::<u64>())
-            .sum();
-        assert!(closes <= self.close_frames);
     }
 
     fn check_churn(&self, totals: &Totals) {
