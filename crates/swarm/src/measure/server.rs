@@ -133,7 +133,8 @@ fn answer_over(endpoint: &Endpoint, mut stream: impl io::Read + io::Write) -> io
         stream.take(ANSWER_BYTES_MAX),
         Instant::now() + ANSWER_WITHIN,
     )?;
-    String::from_utf8(bytes).map_err(io::Error::other)
+    // One name of somebody's that is no text must not cost all other figures.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reads to the end, if that comes in time.

@@ -76,13 +76,7 @@ impl fmt::Display for ThresholdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`, column {}: ", self.expression, self.column)?;
         match &self.problem {
-            ThresholdProblem::Metric(name) => {
-                write!(f, "there is no metric `{name}`; known are ")?;
-                let names: Vec<&str> = metrics().map(|(name, _)| name).collect();
-                f.write_str(&names.join(", "))?;
-                f.write_str("; and avg, min, med, max, p(95) and the like of setup, echo, client-publish, delivery, request, held and ping; ")?;
-                f.write_str(&FlowMetric::names())
-            }
+            ThresholdProblem::Metric(name) => write_known(name, f),
             ThresholdProblem::Comparison => f.write_str(
                 "a comparison is missing; write METRIC<VALUE with <, <=, >, >=, == or !=",
             ),
@@ -92,6 +86,25 @@ impl fmt::Display for ThresholdError {
             }
         }
     }
+}
+
+/// Says which metrics there are: those of the same family if a name begins as they do.
+fn write_known(name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "there is no metric `{name}`; known are ")?;
+    let family = name.split_once(':').map(|(family, _)| format!("{family}:"));
+    if family.as_deref() == Some("flow:") {
+        return f.write_str(&FlowMetric::names());
+    }
+    let names: Vec<&str> = metrics().map(|(name, _)| name).collect();
+    let alike = |known: &&str| family.as_deref().is_some_and(|family| known.starts_with(family));
+    let of_family: Vec<&str> = names.iter().copied().filter(alike).collect();
+    if !of_family.is_empty() {
+        f.write_str(&of_family.join(", "))?;
+        return f.write_str(", and avg, min, med, max, p(95) and the like of what has times");
+    }
+    f.write_str(&names.join(", "))?;
+    f.write_str("; and avg, min, med, max, p(95) and the like of setup, echo, client-publish, delivery, request, held and ping; ")?;
+    f.write_str(&FlowMetric::names())
 }
 
 impl std::error::Error for ThresholdError {}

@@ -111,6 +111,11 @@ fn nobody(report: &Report) -> String {
             "{} connected, none was answered: is this an HTTP server?",
             count(attempts.min(wanted))
         ),
+        // Only a client that has upgraded waits for answers.
+        attempts if report.errors.contains_key("session_timeout") => format!(
+            "{} connected, and none was answered as [opening] says: compare its `answers` with what the server sends.",
+            count(attempts.min(wanted))
+        ),
         attempts => format!(
             "{} connected, none upgraded: is this a WebSocket server?",
             count(attempts.min(wanted))
@@ -348,6 +353,13 @@ mod tests {
             sentence,
             "1,000 connected, none upgraded: is this a WebSocket server?"
         );
+        report.errors.insert("session_timeout".to_owned(), 3);
+        let sentence = went_wrong(&report).unwrap();
+        assert_eq!(
+            sentence,
+            "1,000 connected, and none was answered as [opening] says: compare its `answers` with what the server sends."
+        );
+        report.errors.clear();
         report.setup.tcp_connected = 0;
         let sentence = went_wrong(&report).unwrap();
         assert_eq!(sentence, "None of the 1,000 clients could connect.");

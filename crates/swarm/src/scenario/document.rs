@@ -45,13 +45,49 @@ impl Document {
     /// The scenario in it.
     pub(super) fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let table = self.table()?;
+        self.check_variables()?;
         let spanned = Spanned::new(0..self.text.len(), table.clone());
         let deserializer = toml::Deserializer::from(spanned);
         Scenario::deserialize(deserializer).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let key = path_at(&table, span.start).unwrap_or_default();
-            self.fault_at(span, key, problem_of(error.message()))
+            let mut problem = problem_of(error.message());
+            // The name of a variable is taken for a key of the scenario.
+            if let Problem::UnknownKey { key, nearest, .. } = &mut problem
+                && text_at(&table, &format!("variables.{key}")).is_some()
+            {
+                *nearest = Some(format!("variables.{key}"));
+            }
+            self.fault_at(span, key, problem)
         })
+    }
+
+    /// Refuses variables of `--set` that stand nowhere in the scenario: the run would be another than the one that was asked for.
+    fn check_variables(&self) -> Result<(), ScenarioError> {
+        let parsed = DeTable::parse(&self.text).map_err(|error| self.syntax(&error))?;
+        let known: Vec<String> = match parsed.get_ref().get("variables").map(Spanned::get_ref) {
+            Some(DeValue::Table(table)) => table.keys().map(|it| it.get_ref().to_string()).collect(),
+            _ => Vec::new(),
+        };
+        for ((key, _), number) in self.sets.iter().zip(1..) {
+            let Some(name) = key.strip_prefix("variables.") else {
+                continue;
+            };
+            let written = format!("${{{name}}}");
+            let mut values = self.sets.iter().map(|(_, value)| value);
+            let is_used = self.text.contains(&written) || values.any(|it| it.contains(&written));
+            if is_used || known.iter().any(|it| it == name) {
+                continue;
+            }
+            let at = self.text.len() + number;
+            let problem = Problem::UnknownVariable {
+                name: name.to_owned(),
+                nearest: nearest(name, &known),
+                known,
+            };
+            return Err(self.fault_at(at..at, key.clone(), problem));
+        }
+        Ok(())
     }
 
     /// What is wrong at a key; its place is that of the nearest key above it that is there.
@@ -243,16 +279,19 @@ fn problem_of(said: &str) -> Problem {
         return Problem::Value(said.to_owned());
     };
     let known: Vec<String> = quoted.collect();
-    let distance = |other: &String| strsim::damerau_levenshtein(other, &key.replace('_', "-"));
-    let nearest = known.iter().min_by_key(|other| distance(other));
-    let nearest = nearest
-        .filter(|other| distance(other) <= SLIP_MAX.min(key.len() / 2))
-        .cloned();
     Problem::UnknownKey {
+        nearest: nearest(&key.replace('_', "-"), &known),
         key,
-        nearest,
         known,
     }
+}
+
+/// The known name that somebody has probably meant.
+fn nearest(name: &str, known: &[String]) -> Option<String> {
+    let distance = |other: &&String| strsim::damerau_levenshtein(other, name);
+    let nearest = known.iter().min_by_key(distance)?;
+    let is_slip = distance(&nearest) <= SLIP_MAX.min(name.len() / 2);
+    is_slip.then(|| nearest.clone())
 }
 
 /// The key, with all above it, in or behind whose place a byte is.

@@ -94,6 +94,15 @@ pub enum Problem {
         /// All that exist there.
         known: Vec<String>,
     },
+    /// A variable that stands nowhere in the scenario.
+    UnknownVariable {
+        /// As given.
+        name: String,
+        /// One that it has.
+        nearest: Option<String>,
+        /// All that it has.
+        known: Vec<String>,
+    },
     /// A key that must be there.
     MissingKey(String),
     /// A value that the key cannot have.
@@ -140,6 +149,23 @@ impl fmt::Display for Problem {
             Self::UnknownKey { key, known, .. } => write!(
                 f,
                 "there is no key `{key}`; choose among {}",
+                known.join(", ")
+            ),
+            Self::UnknownVariable {
+                name,
+                nearest: Some(nearest),
+                ..
+            } => write!(
+                f,
+                "the scenario has no variable `{name}`; did you mean `variables.{nearest}`?"
+            ),
+            Self::UnknownVariable { name, known, .. } if known.is_empty() => write!(
+                f,
+                "the scenario has no variable `{name}`; write ${{{name}}} where its value is to stand"
+            ),
+            Self::UnknownVariable { name, known, .. } => write!(
+                f,
+                "the scenario has no variable `{name}`; choose among {}",
                 known.join(", ")
             ),
             Self::MissingKey(key) => write!(f, "the key `{key}` is missing; write it too"),

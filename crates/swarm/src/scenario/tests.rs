@@ -182,6 +182,26 @@ fn variables_stand_for_texts() {
 }
 
 #[test]
+fn a_variable_that_stands_nowhere_is_refused() {
+    assert_eq!(
+        said(STARTER, &["variables.sever=127.0.0.1:77"]),
+        "--set variables.sever: the scenario has no variable `sever`; did you mean `variables.server`?"
+    );
+    assert_eq!(
+        said(STARTER, &["server=127.0.0.1:77"]),
+        "--set server: there is no key `server`; did you mean `variables.server`?"
+    );
+    let without = "[terminals]\ncount = 1\ntargets = [\"ws://127.0.0.1:1/\"]";
+    assert_eq!(
+        said(without, &["variables.server=here"]),
+        "--set variables.server: the scenario has no variable `server`; write ${server} where its value is to stand"
+    );
+    let with = "[terminals]\ncount = 1\ntargets = [\"ws://${server}/\"]";
+    let scenario = parse(with, &["variables.server=127.0.0.1:77"]).expect("a scenario");
+    assert_eq!(scenario.config.targets[0].url, "ws://127.0.0.1:77/");
+}
+
+#[test]
 fn a_file_fills_what_the_options_fill() {
     let text = r#"
         [terminals]

@@ -1,0 +1,225 @@
+//! What readers are told: parts of their stream, and that there is nothing new.
+
+use super::EndedReader;
+use crate::channel::{Member, SubscriptionFlags};
+use crate::connection::Transport;
+use crate::delivery::Had;
+use crate::encoding::{DataForm, Encoding};
+use crate::hub::Hub;
+use crate::hub::deliveries::Target;
+use crate::marks::hit;
+use crate::outbound::Chunk;
+use crate::streams::{StreamPart, StreamSide};
+use crate::{Batch, CloseReason, Content, Delivery, Epoch, Now, Overflown, Publication, StreamEnd};
+use myriad_wire::streams::MediaType;
+use std::sync::Arc;
+
+impl Hub {
+    /// Where a reader's time-out belongs among others: those with equal keys get the same bytes.
+    #[must_use]
+    pub fn idle_key(&self, index: u32) -> (u32, u64, Encoding) {
+        let subscription = &self.subscriptions[self.first_subscription(index)];
+        let encoding = self.connections[index].encoding();
+        (subscription.channel, subscription.last(), encoding)
+    }
+
+    /// What a reader is told when there is nothing new: a whole answer, or an event that says where it is. `closing` ends its
+    /// connection with it, `is_end` says that nothing more will come.
+    pub fn idle_answer(&mut self, index: u32, closing: bool, is_end: bool, now: Now) -> Arc<[u8]> {
+        let (channel, last, mut encoding) = self.idle_key(index);
+        if closing {
+            let transport = self.connections[index].transport();
+            encoding = Encoding::of_reader(transport, encoding.variant().closing());
+        }
+        let settings = self.readers.settings;
+        let interval = settings.cursor_interval(now.tick());
+        let own = self.readers.own_cursors.get(&index).copied();
+        let record = &mut self.channels[channel];
+        let epoch = record.epoch();
+        // At the end of its stream, what may have come since is of another one.
+        let is_up_to_date = is_end || last >= record.last_offset;
+        let side = record.stream.as_mut();
+        let side = side.expect("a reader's stream is known");
+        let is_closed = is_end || side.is_closed && is_up_to_date;
+        let media_type = Arc::clone(&side.media_type);
+        let part = StreamPart {
+            media_type: &media_type,
+            epoch,
+            from: last,
+            to: last,
+            is_up_to_date,
+            is_closed,
+        };
+        let is_public = side.is_public(&settings);
+        let tell = |cursor| StreamSide::tell(&part, [].into_iter(), cursor, encoding, is_public);
+        if let Some(own) = own {
+            return tell(own.saturating_add(1)).into();
+        }
+        let cursor = side.cursor(interval);
+        if is_closed {
+            return tell(cursor).into();
+        }
+        side.made((last, last), Some(cursor), encoding, |_| tell(cursor))
+    }
+
+    /// The frame of a delivery for readers, all of whose publications have offsets.
+    pub(in crate::hub) fn reader_frame(
+        &mut self,
+        delivery: &Delivery,
+        encoding: Encoding,
+    ) -> Arc<[u8]> {
+        let channel = self.names[&**delivery.channel()];
+        let settings = self.readers.settings;
+        let interval = settings.cursor_interval(self.turn_tick);
+        let record = &mut self.channels[channel];
+        let part = part_of(record.epoch(), delivery, record.last_offset);
+        let side = record.stream.as_mut();
+        let side = side.expect("a reader's stream is known");
+        side.made((part.from, part.to), None, encoding, |side| {
+            let cursor = side.cursor(interval);
+            let part = part.of(&side.media_type);
+            StreamSide::tell(
+                &part,
+                contents_of(delivery),
+                cursor,
+                encoding,
+                side.is_public(&settings),
+            )
+        })
+    }
+
+    /// Gives a reader what it has not had of a delivery and history keeps. A held request is answered by it.
+    pub(in crate::hub) fn deliver_to_reader(
+        &mut self,
+        member: Member,
+        delivery: &Delivery,
+        (last, had): (u64, Had),
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<Overflown>,
+    ) {
+        if let Delivery::StreamEnd(end) = delivery {
+            // What the next stream of that name has may follow in this turn. It is none of this reader's.
+            let record = &mut self.subscriptions[member.subscription];
+            record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
+            self.note_ended(member.connection, end);
+            return;
+        }
+        let is_kept = |publication: &&Arc<Publication>| publication.offset() > 0;
+        let is_whole =
+            had == Had::Nothing && delivery.publications().iter().all(|one| is_kept(&one));
+        let part;
+        let delivery = if is_whole {
+            delivery
+        } else {
+            let kept: Box<[_]> = delivery
+                .publications_after(last)
+                .iter()
+                .filter(is_kept)
+                .cloned()
+                .collect();
+            if kept.is_empty() {
+                return;
+            }
+            hit!(DeliverPartToReader);
+            part = Delivery::Batch(Arc::new(Batch::new(kept)));
+            &part
+        };
+        let record = &mut self.subscriptions[member.subscription];
+        record.set_last(last.max(delivery.offset()));
+        let connection = &self.connections[member.connection];
+        let variant = connection.variant();
+        if connection.transport() == Transport::LongPoll {
+            // It gets one answer, whatever comes behind it.
+            record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
+            self.readers.answered.push(member.connection);
+        }
+        if variant.has_own_cursor() {
+            self.answer_with_own_cursor(member, delivery, overflown);
+        } else if is_whole {
+            self.send_to_member(member, delivery, DataForm::Plain, targets, overflown);
+        } else {
+            let queued = self.queue_delivery(member, delivery, DataForm::Plain);
+            overflown.extend(queued.err());
+        }
+    }
+
+    /// A reader's stream has ended, unless it reads the next one of that name.
+    fn note_ended(&mut self, index: u32, end: &StreamEnd) {
+        let connection = &self.connections[index];
+        let asked_at = match connection.transport() {
+            Transport::LongPoll => connection.last_input,
+            _ => connection.opened,
+        };
+        self.readers.ended.push(EndedReader {
+            connection: index,
+            kind: end.kind,
+            is_late: end.may_precede(asked_at),
+        });
+    }
+
+    /// Queues an answer that no other reader gets.
+    fn answer_with_own_cursor(
+        &mut self,
+        member: Member,
+        delivery: &Delivery,
+        overflown: &mut Vec<Overflown>,
+    ) {
+        let own = self.readers.own_cursors.get(&member.connection).copied();
+        let cursor = own.unwrap_or_default().saturating_add(1);
+        let encoding = self.connections[member.connection].encoding();
+        let channel = self.subscriptions[member.subscription].channel;
+        let record = &self.channels[channel];
+        let part = part_of(record.epoch(), delivery, record.last_offset);
+        let side = record.stream.as_ref();
+        let side = side.expect("a reader's stream is known");
+        let part = part.of(&side.media_type);
+        let is_public = side.is_public(&self.readers.settings);
+        let bytes = StreamSide::tell(&part, contents_of(delivery), cursor, encoding, is_public);
+        self.deliveries += delivery.publications().len() as u64;
+        if let Err(overflow) = self.enqueue_alone(member.connection, Chunk::Owned(bytes.into())) {
+            overflown.push(Overflown::Close {
+                connection: member.connection,
+                reason: CloseReason::from(overflow),
+            });
+        }
+    }
+}
+
+/// What a delivery is of its stream, but for the content type.
+#[derive(Clone, Copy)]
+struct DeliveredPart {
+    epoch: Epoch,
+    from: u64,
+    to: u64,
+    is_up_to_date: bool,
+}
+
+impl DeliveredPart {
+    fn of(self, media_type: &MediaType) -> StreamPart<'_> {
+        StreamPart {
+            media_type,
+            epoch: self.epoch,
+            from: self.from,
+            to: self.to,
+            is_up_to_date: self.is_up_to_date,
+            is_closed: false,
+        }
+    }
+}
+
+/// What a delivery is whose publications all have offsets.
+fn part_of(epoch: Epoch, delivery: &Delivery, last_offset: u64) -> DeliveredPart {
+    let first = delivery.publications().first();
+    let first = first.expect("readers are given publications").offset();
+    let to = delivery.offset();
+    DeliveredPart {
+        epoch,
+        from: first.saturating_sub(1),
+        to,
+        is_up_to_date: to >= last_offset,
+    }
+}
+
+fn contents_of(delivery: &Delivery) -> impl Iterator<Item = &Content> {
+    delivery.publications().iter().map(|one| &**one.content())
+}
