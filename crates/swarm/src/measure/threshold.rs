@@ -96,7 +96,11 @@ fn write_known(name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         return f.write_str(&FlowMetric::names());
     }
     let names: Vec<&str> = metrics().map(|(name, _)| name).collect();
-    let alike = |known: &&str| family.as_deref().is_some_and(|family| known.starts_with(family));
+    let alike = |known: &&str| {
+        family
+            .as_deref()
+            .is_some_and(|family| known.starts_with(family))
+    };
     let of_family: Vec<&str> = names.iter().copied().filter(alike).collect();
     if !of_family.is_empty() {
         f.write_str(&of_family.join(", "))?;
@@ -345,10 +349,18 @@ mod tests {
             problem("errors<="),
             (9, ThresholdProblem::Value(_))
         ));
-        let text = Threshold::parse("fanout:p98<5s").unwrap_err().to_string();
+        let said = |expression: &str| Threshold::parse(expression).unwrap_err().to_string();
+        let family = said("fanout:p98<5s");
         assert!(
-            text.contains("fanout:p99.9") && text.contains("gaps"),
-            "{text}"
+            family.contains("fanout:p99.9") && !family.contains("gaps"),
+            "{family}"
+        );
+        let flow = said("flow:chat:p95<5s");
+        assert!(flow.contains("flow:") && !flow.contains("fanout"), "{flow}");
+        let all = said("fan:p99<5s");
+        assert!(
+            all.contains("fanout:p99.9") && all.contains("gaps"),
+            "{all}"
         );
     }
 }

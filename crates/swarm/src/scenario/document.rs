@@ -66,7 +66,9 @@ impl Document {
     fn check_variables(&self) -> Result<(), ScenarioError> {
         let parsed = DeTable::parse(&self.text).map_err(|error| self.syntax(&error))?;
         let known: Vec<String> = match parsed.get_ref().get("variables").map(Spanned::get_ref) {
-            Some(DeValue::Table(table)) => table.keys().map(|it| it.get_ref().to_string()).collect(),
+            Some(DeValue::Table(table)) => {
+                table.keys().map(|it| it.get_ref().to_string()).collect()
+            }
             _ => Vec::new(),
         };
         for ((key, _), number) in self.sets.iter().zip(1..) {

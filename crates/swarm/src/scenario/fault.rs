@@ -137,37 +137,43 @@ pub enum Problem {
     Config(ConfigError),
 }
 
+/// Says which name was probably meant, or which there are.
+fn write_choice(
+    f: &mut fmt::Formatter<'_>,
+    nearest: Option<String>,
+    known: &[String],
+) -> fmt::Result {
+    match nearest {
+        Some(nearest) => write!(f, "did you mean `{nearest}`?"),
+        None => write!(f, "choose among {}", known.join(", ")),
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Syntax(said) => write!(f, "this is no TOML: {said}"),
             Self::UnknownKey {
                 key,
-                nearest: Some(nearest),
-                ..
-            } => write!(f, "there is no key `{key}`; did you mean `{nearest}`?"),
-            Self::UnknownKey { key, known, .. } => write!(
-                f,
-                "there is no key `{key}`; choose among {}",
-                known.join(", ")
-            ),
-            Self::UnknownVariable {
-                name,
-                nearest: Some(nearest),
-                ..
-            } => write!(
-                f,
-                "the scenario has no variable `{name}`; did you mean `variables.{nearest}`?"
-            ),
+                nearest,
+                known,
+            } => {
+                write!(f, "there is no key `{key}`; ")?;
+                write_choice(f, nearest.clone(), known)
+            }
             Self::UnknownVariable { name, known, .. } if known.is_empty() => write!(
                 f,
                 "the scenario has no variable `{name}`; write ${{{name}}} where its value is to stand"
             ),
-            Self::UnknownVariable { name, known, .. } => write!(
-                f,
-                "the scenario has no variable `{name}`; choose among {}",
-                known.join(", ")
-            ),
+            Self::UnknownVariable {
+                name,
+                nearest,
+                known,
+            } => {
+                write!(f, "the scenario has no variable `{name}`; ")?;
+                let nearest = nearest.as_ref().map(|it| format!("variables.{it}"));
+                write_choice(f, nearest, known)
+            }
             Self::MissingKey(key) => write!(f, "the key `{key}` is missing; write it too"),
             Self::Value(said) => f.write_str(said),
             Self::NoTarget => f.write_str(
