@@ -55,6 +55,20 @@ fn two_reports_do_not_share_standard_output() {
 }
 
 #[test]
+fn an_address_of_figures_that_somebody_has_is_an_error_before_anything_starts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let output = swarm(&start(), &["--metrics-listen", &address]);
+    assert_eq!(output.status.code(), Some(104), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&format!("--metrics-listen {address}")) && said.contains("another port"),
+        "{said}"
+    );
+    assert!(!said.contains("connected"), "{said}");
+}
+
+#[test]
 fn what_is_not_shown_meanwhile_is_still_reported() {
     let output = swarm(&start(), &["--live", "off"]);
     assert!(output.status.success(), "{output:?}");

@@ -97,10 +97,19 @@ impl fmt::Display for RunError {
                     "a thread of the crowd could not go on ({reason}); try --driver epoll, fewer connections, or more locked memory (ulimit -l)"
                 )
             }
-            Self::Listen { address, error } => write!(
-                f,
-                "{address} cannot be listened on ({error}); give another --metrics-listen"
-            ),
+            Self::Listen { address, error } => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        "end the program that listens there, or give another port (0 takes a free one)"
+                    }
+                    io::ErrorKind::PermissionDenied => "give a port above 1023",
+                    _ => "give an address of this machine, such as 127.0.0.1:9100",
+                };
+                write!(
+                    f,
+                    "--metrics-listen {address} cannot be used ({error}); {remedy}"
+                )
+            }
             Self::Write { path, error } => {
                 write!(
                     f,
@@ -154,8 +163,10 @@ pub(crate) struct Run<'a> {
     /// It was said that the server accepts connections and upgrades none.
     silence_noted: bool,
     outputs: Outputs,
-    /// From when on a threshold that fails ends the run; none until all have connected, and where none does.
-    abort_from: Option<Nanos>,
+    /// When all had connected; none before.
+    connected_at: Option<Nanos>,
+    /// When thresholds that end the run are judged next.
+    next_verdict: Nanos,
     /// The verdict that ended it.
     pub broken: Option<Verdict>,
     /// The agents that are the crowd; none: its threads are here.
@@ -200,8 +211,9 @@ fn run_prepared(
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let outputs = Outputs::open(config, started_unix_s)?;
+    // First: an address that is taken is to empty no file of an earlier run.
     let (metrics, metrics_at) = listen(config)?;
+    let outputs = Outputs::open(config, started_unix_s)?;
     let plan = Arc::new(prepared.plan);
     let shared = || Arc::new(Shared::of_plan(&plan));
     let clock = link.as_ref().map_or_else(RunClock::start, |it| it.clock());
@@ -230,7 +242,8 @@ fn run_prepared(
         metrics,
         callers: Vec::new(),
         outputs,
-        abort_from: None,
+        connected_at: None,
+        next_verdict: Nanos(0),
         broken: None,
         watch: Watch::start(clock.now(), thread_count),
         next_watch: clock.now().plus(Duration::from_secs(1)),
@@ -314,8 +327,7 @@ impl Run<'_> {
             return Ok(passed);
         }
         let connected_at = self.clock.now();
-        let delay = self.config.abort_on_fail;
-        self.abort_from = delay.map(|delay| connected_at.plus(delay));
+        self.connected_at = Some(connected_at);
         self.measure_memory();
         self.enter(Phase::Connected);
         self.shared.note_connected(connected_at);

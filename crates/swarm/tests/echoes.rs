@@ -183,11 +183,10 @@ fn a_threshold_that_fails_may_end_the_run() {
     });
     let mut config = config(server, drivers()[0]);
     config.duration = Some(Duration::from_secs(600));
-    config.abort_on_fail = Some(Duration::ZERO);
     let threshold = |text| Threshold::parse(text).unwrap();
     config.thresholds = vec![
         threshold("echo:count>=1m"),
-        threshold("echo: p(95) < 0.001"),
+        threshold("echo: p(95) < 0.001").aborting_after(Duration::ZERO),
         threshold("errors:count<10"),
     ];
     let report = run(&config);

@@ -510,7 +510,10 @@ fn run_config(config: &Config, scenario: Option<&Scenario>) -> ExitCode {
         }
         Err(error) => {
             say(format_args!("error: {error}"));
-            ExitCode::FAILURE
+            match error {
+                RunError::Listen { .. } => ExitCode::from(BAD_ARGUMENTS),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -133,7 +133,7 @@ impl FleetError {
                 | Self::Division(_)
                 | Self::File(..)
                 | Self::Scenario(_)
-                | Self::Run(RunError::Config(_))
+                | Self::Run(RunError::Config(_) | RunError::Listen { .. })
         )
     }
 }

@@ -24,6 +24,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,6 +103,12 @@ fn check(fleet: &FleetOptions, config: &Config) -> Result<(), FleetError> {
     if !(1..=AGENTS_MAX).contains(&agents) {
         let said = format!("--agents {agents} is out of range; give 1 to {AGENTS_MAX}");
         return Err(FleetError::Division(said));
+    }
+    // Before anybody is recruited. The run listens there itself.
+    if let Some(address) = config.reporting.metrics_listen
+        && let Err(error) = TcpListener::bind(address)
+    {
+        return Err(RunError::Listen { address, error }.into());
     }
     let no = |what, remedy| Err(FleetError::Unsupported(what, remedy));
     if !config.incidents.is_empty() {

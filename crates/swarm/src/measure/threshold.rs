@@ -13,6 +13,7 @@ use metric::metrics;
 use myriad_report::{Unit, Verdict};
 use myriad_units::parse::{self, QuantityError};
 use std::fmt;
+use std::time::Duration;
 
 /// One condition, as given and as understood.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,8 @@ pub struct Threshold {
     comparison: Comparison,
     /// In the metric's unit.
     limit: f64,
+    /// Ends the run when it fails, this long after all have connected at the earliest.
+    abort_after: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +153,22 @@ impl Threshold {
             flows,
             comparison,
             limit,
+            abort_after: None,
         })
+    }
+
+    /// The same, and it ends the run when it fails, this long after all have connected at the earliest.
+    #[must_use]
+    pub fn aborting_after(self, delay: Duration) -> Self {
+        Self {
+            abort_after: Some(delay),
+            ..self
+        }
+    }
+
+    /// How long after all have connected it ends a run in which it fails. `all` is when thresholds do that say nothing of it.
+    pub(crate) fn aborts_after(&self, all: Option<Duration>) -> Option<Duration> {
+        self.abort_after.or(all)
     }
 
     /// The flow that it is about, by its name.

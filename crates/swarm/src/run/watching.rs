@@ -8,6 +8,7 @@ use crate::measure::process::anonymous_bytes;
 use crate::measure::push::microseconds;
 use crate::measure::rates::Rates;
 use crate::measure::series::{Look, Timed};
+use crate::measure::threshold::Threshold;
 use crate::report::live::round_trip_progress;
 use crate::report::{float, metrics, text};
 use myriad_report::{Line, Progress, PushReport};
@@ -60,13 +61,21 @@ impl Run<'_> {
     /// Judges the thresholds that end a run, once a second from when they may.
     pub(super) fn is_broken(&mut self, figures: &Figures) -> bool {
         let now = self.clock.now();
-        if self.abort_from.is_none_or(|from| now < from) {
+        let Some(connected_at) = self.connected_at.filter(|_| now >= self.next_verdict) else {
+            return false;
+        };
+        self.next_verdict = now.plus(Duration::from_secs(1));
+        let all = self.config.abort_on_fail;
+        let may_abort = |it: &&Threshold| {
+            let delay = it.aborts_after(all);
+            delay.is_some_and(|delay| now.since(connected_at) >= delay)
+        };
+        let mut thresholds = self.config.thresholds.iter().filter(may_abort).peekable();
+        if thresholds.peek().is_none() {
             return false;
         }
-        self.abort_from = Some(now.plus(Duration::from_secs(1)));
         let times = Times::sum(&self.shared);
         let report = self.measured(figures, &times);
-        let mut thresholds = self.config.thresholds.iter();
         self.broken = thresholds.find_map(|it| {
             it.broken(|metric, flows| self.figure((metric, flows), &report, &times))
         });

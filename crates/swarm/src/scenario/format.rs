@@ -3,15 +3,16 @@
 //! The doc comments of fields are the schema's descriptions. A key that is left out has the default of the command line's
 //! option, which `docs/scenarios.md` lists.
 
+mod limit;
 mod talk;
 
+pub(super) use limit::Limit;
 pub(super) use talk::{Accounts, Action, Assign, Expect, Flow, Groups, Opening, Reply};
 
 use super::arrival::Arrival;
 use super::incidents::{Reconnect, Stall, Storm, Vanish};
 use super::quantity::{
-    Condition, Count, EndpointUrl, Position, Rate, ShareRate, Size, Sources, TargetUrl, Time,
-    TimeRange,
+    Count, EndpointUrl, Position, Rate, ShareRate, Size, Sources, TargetUrl, Time, TimeRange,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -65,8 +66,9 @@ pub(super) struct Scenario {
     pub flows: Vec<Flow>,
     /// HTTP requests beside the crowd, which are answered with what they carry.
     pub requests: Option<Requests>,
-    /// Conditions that decide the outcome, such as `reach>=100%`.
-    pub thresholds: Vec<Condition>,
+    /// Conditions that decide the outcome, such as `reach>=100%`. One may be a table as in k6, with `threshold`, `abort-on-fail` and
+    /// `delay-abort-eval`.
+    pub thresholds: Vec<Limit>,
     /// A threshold that fails ends the run, this long after all have connected at the earliest.
     pub abort_on_fail: Option<Time>,
     /// How connections to `wss://` and `https://` are protected.

@@ -52,6 +52,46 @@ fn a_value_that_cannot_be_read_is_marked_in_its_line() {
 }
 
 #[test]
+fn a_threshold_may_be_a_table_that_says_when_it_ends_the_run() {
+    let text = "thresholds = [\"errors==0\", { threshold = \"errors<5\", abort-on-fail = true }, \
+                { threshold = \"lost<5\", abortOnFail = true, delayAbortEval = \"10s\" }, { threshold = \"gaps==0\" }]\n";
+    let config = parse(&format!("{text}{}", with("", "")), &[])
+        .expect("it is right")
+        .config;
+    let delays = config.thresholds.iter().map(|it| it.aborts_after(None));
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(
+        delays.collect::<Vec<_>>(),
+        [None, seconds(0), seconds(10), None]
+    );
+    // Where all end the run, the delay of one goes before the delay of all.
+    let delays = config
+        .thresholds
+        .iter()
+        .map(|it| it.aborts_after(seconds(3)));
+    assert_eq!(
+        delays.collect::<Vec<_>>(),
+        [seconds(3), seconds(0), seconds(10), seconds(3)]
+    );
+    for (table, wanted) in [
+        (
+            "{ threshold = \"errors<5\", delay-abort-eval = \"10s\" }",
+            "abort-on-fail = true",
+        ),
+        ("{ threshold = \"errors\" }", "a comparison is missing"),
+        ("{ abort-on-fail = true }", "threshold"),
+        ("{ threshold = \"errors<5\", abort = true }", "abort"),
+        ("5", "a condition such as"),
+    ] {
+        let said = said(&format!("thresholds = [{table}]\n{}", with("", "")), &[]);
+        assert!(
+            said.starts_with("my.toml:1:") && said.contains(wanted),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_key_that_does_not_exist_has_a_suggestion() {
     assert_eq!(
         said(&with("conut = 1", ""), &[]),
