@@ -1,6 +1,6 @@
 //! Parses and writes HTTP/1.1 heads, WebSocket frames and the messages of Centrifuge clients, without I/O.
 //!
-//! Nine layers, each usable alone:
+//! Ten layers, each usable alone:
 //!
 //! * [`http`] finds and reads a request or response head, and writes short responses;
 //! * [`handshake`] checks whether a head is a WebSocket opening handshake (RFC 6455, section 4), for both ends;
@@ -11,7 +11,8 @@
 //! * [`sse`] writes event streams, and [`event_stream`] reads them;
 //! * [`peer`] reads what proxies say of their clients;
 //! * [`reads`] reads requests for a channel as a Durable Stream, and writes their answers;
-//! * [`streams`] has words of the Durable Streams protocol.
+//! * [`streams`] has words of the Durable Streams protocol;
+//! * [`varint`] reads and writes the numbers of protobuf.
 //!
 //! Nothing here reads a socket, a clock or a source of randomness. Bytes come in as slices, and masks and keys are
 //! arguments. So the same bytes always give the same result, wherever they are cut into pieces.
@@ -29,4 +30,5 @@ pub mod peer;
 pub mod reads;
 pub mod sse;
 pub mod streams;
+pub mod varint;
 pub mod ws;

@@ -5,6 +5,7 @@ use crate::measure::push::microseconds;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hdrhistogram::Histogram;
+use myriad_wire::varint::{push_varint, split_varint};
 use serde::de::Error as _;
 use serde::{Deserialize as _, Deserializer, Serializer};
 
@@ -17,8 +18,8 @@ pub(crate) fn serialize<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let (mut bytes, mut before) = (Vec::new(), 0);
     for step in times.iter_recorded() {
-        put(&mut bytes, step.value_iterated_to() - before);
-        put(&mut bytes, step.count_at_value());
+        push_varint(&mut bytes, step.value_iterated_to() - before);
+        push_varint(&mut bytes, step.count_at_value());
         before = step.value_iterated_to();
     }
     serializer.serialize_str(&STANDARD_NO_PAD.encode(bytes))
@@ -47,30 +48,10 @@ fn read(mut bytes: &[u8]) -> Option<Histogram<u64>> {
     Some(times)
 }
 
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push((number & 0x7f) as u8);
-}
-
 fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..).step_by(7).take(10) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        let low = u64::from(byte & 0x7f);
-        // The tenth byte has room for one bit.
-        if shift == 63 && low > 1 {
-            return None;
-        }
-        number |= low << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+    let (number, rest) = split_varint(bytes).ok()?;
+    *bytes = rest;
+    Some(number)
 }
 
 #[cfg(test)]
@@ -106,8 +87,8 @@ mod tests {
         assert!(refused(&[0x80]) && refused(&[1]) && refused(&[0xff; 40]));
         let mut large = Vec::new();
         for _ in 0..2 {
-            put(&mut large, 1);
-            put(&mut large, u64::MAX);
+            push_varint(&mut large, 1);
+            push_varint(&mut large, u64::MAX);
         }
         assert!(refused(&large), "more than can be counted");
         assert!(serde_json::from_str::<Times>("\"!\"").is_err());

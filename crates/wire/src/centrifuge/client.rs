@@ -11,6 +11,7 @@ use super::frame::Messages;
 use super::message::{Value, message};
 use super::protobuf::Field;
 use super::{CommandError, Data, Encoding};
+use crate::varint::push_varint;
 
 message! {
     /// Why a command failed.
@@ -529,14 +530,4 @@ impl CommandFields {
         self.bytes
             .extend_from_slice(format!("\"{name}\":").as_bytes());
     }
-}
-
-fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        let [low, ..] = value.to_le_bytes();
-        out.push(low | 0x80);
-        value >>= 7;
-    }
-    let [low, ..] = value.to_le_bytes();
-    out.push(low);
 }

@@ -1,6 +1,7 @@
 //! Reading protobuf without copying, as the encoding's specification describes it.
 
 use super::CommandError;
+use crate::varint::{VarintError, split_varint};
 
 /// Messages within messages. A tags filter of the allowed depth in a subscription of a connect request needs 36.
 const DEPTH_MAX: u8 = 40;
@@ -101,19 +102,12 @@ impl<'a> Reader<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, CommandError> {
-        let mut value = 0;
-        for (index, &byte) in self.rest.iter().enumerate() {
-            // Nine bytes carry 63 bits, so the tenth may only be 0 or 1.
-            if index == 9 && byte > 1 {
-                return Err(CommandError::Varint { field: self.name });
-            }
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte < 0x80 {
-                self.rest = &self.rest[index + 1..];
-                return Ok(value);
-            }
-        }
-        Err(CommandError::Truncated { field: self.name })
+        let (value, rest) = split_varint(self.rest).map_err(|error| match error {
+            VarintError::Truncated => CommandError::Truncated { field: self.name },
+            VarintError::TooLarge => CommandError::Varint { field: self.name },
+        })?;
+        self.rest = rest;
+        Ok(value)
     }
 }
 

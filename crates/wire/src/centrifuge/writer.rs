@@ -3,6 +3,8 @@
 //! Zero values are left out, as proto3 and the protocol's JSON do. Fields that JSON always has are written by the methods
 //! that end in `_always`.
 
+use crate::varint::push_varint;
+
 /// Writes the fields of one message.
 pub(super) trait Fields {
     /// A string, always.
@@ -186,13 +188,8 @@ impl Protobuf<'_> {
         self.varint(u64::from(number << 3 | wire_type));
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "seven bits")]
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
+    fn varint(&mut self, value: u64) {
+        push_varint(self.0, value);
     }
 
     fn bytes(&mut self, number: u32, bytes: &[u8]) {
@@ -209,7 +206,7 @@ impl Protobuf<'_> {
         write(self);
         let length = self.0.len() - start - 1;
         let mut prefix = Vec::with_capacity(5);
-        Protobuf(&mut prefix).varint(length as u64);
+        push_varint(&mut prefix, length as u64);
         self.0.splice(start..=start, prefix);
     }
 }

@@ -2,6 +2,7 @@
 
 use myriad_shard::{Framing, Transport};
 use myriad_wire::http::ChunkedBody;
+use myriad_wire::varint::split_varint;
 
 /// Takes messages out of the chunks of a response, whatever the pieces they come in.
 #[derive(Debug)]
@@ -43,8 +44,9 @@ impl Heard {
 /// The first message, and how many bytes stand behind it.
 fn next_message(transport: Transport, data: &[u8]) -> Option<(&[u8], usize)> {
     if transport == Transport::HttpStreamProtobuf {
-        let (length, begin) = varint(data)?;
-        let end = begin.checked_add(length)?;
+        let (length, rest) = split_varint(data).ok()?;
+        let begin = data.len() - rest.len();
+        let end = begin.checked_add(usize::try_from(length).ok()?)?;
         return Some((data.get(..end)?, data.len() - end));
     }
     let end = data.iter().position(|byte| *byte == b'\n')?;
@@ -55,18 +57,6 @@ fn next_message(transport: Transport, data: &[u8]) -> Option<(&[u8], usize)> {
         Framing::Chunk | Framing::WebSocket => line,
     };
     Some((message, data.len() - end - 1))
-}
-
-/// The number in front, and how many bytes it takes.
-fn varint(bytes: &[u8]) -> Option<(usize, usize)> {
-    let mut value = 0;
-    for (index, byte) in bytes.iter().take(5).enumerate() {
-        value |= usize::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Some((value, index + 1));
-        }
-    }
-    None
 }
 
 #[cfg(test)]
