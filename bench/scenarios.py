@@ -132,7 +132,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("im-20k-2200", 20_000, 3, io_uring, flows.im_full_link),
         scenario("im-200k-2200", 200_000, 3, io_uring, flows.im_full_link),
         scenario("accuracy", 50, 3, ("io_uring", "epoll"), accuracy.accuracy),
-        scenario("requests", 2_000, 3, ("io_uring", "epoll"), flows.requests),
+        scenario("requests", 500, 3, ("io_uring", "epoll"), flows.requests),
         scenario("api-publish", 1_000, 3, sessions.API_KINDS, sessions.api_publishes),
         scenario("channels-1m", 1_000_000, 1, io_uring, sessions.many_channels),
         scenario("broadcast-1m", 1_000_000, 3, KINDS, broadcast),
