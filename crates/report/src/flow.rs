@@ -10,20 +10,28 @@ use serde::{Deserialize, Serialize};
 pub struct FlowReport {
     /// Its name in the scenario.
     pub name: String,
-    /// Messages a second that were asked for, over the whole run.
-    pub rate_per_s: f64,
+    /// Messages a second that were asked for, over the whole run; absent where clients think.
+    pub rate_per_s: Option<f64>,
+    /// How long each client thinks between an answer and its next message; absent where there is a rate.
+    pub think: Option<String>,
     /// Messages written.
     pub sent: u64,
     /// Messages that fell due and were not written.
     pub unsent: u64,
     /// Of those that were sent, the ones that all of their audience got.
     pub complete: u64,
-    /// Deliveries that were to come: the open members of the audience of each message, when it was sent.
+    /// Deliveries that were to come: the open members of the audience of each message when it was sent, without `away`.
     pub expected: u64,
     /// Deliveries that came, each member once.
     pub received: u64,
     /// Of `expected`, those that did not come in the settle time.
     pub missing: u64,
+    /// Deliveries that were to come and did not, because a client left on purpose before that (it dropped its connection, stalled or
+    /// vanished): the member, or the sender of a message that nobody got. They are not in `expected`.
+    pub away: u64,
+    /// Deliveries to members that were not there when the message was sent, or left before they had it: what the server kept for them.
+    /// They are not in `received`.
+    pub replayed: u64,
     /// Deliveries to a member that had the message already.
     pub duplicated: u64,
     /// Deliveries behind that of a later message of the same sender.

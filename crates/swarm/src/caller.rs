@@ -37,7 +37,7 @@ pub(crate) fn start_all(
     let share = f64::from(plan.deal.own().terminals) / f64::from(plan.connections);
     let calls = flows.flows.iter().enumerate();
     let calls = calls.filter_map(|(index, flow)| match &flow.route {
-        Route::Http(call) => Some((index, flow.rate_per_s * share, call)),
+        Route::Http(call) => Some((index, flow.pace.rate_per_s()? * share, call)),
         Route::Socket { .. } | Route::Command(_) => None,
     });
     let begun = calls.map(|(flow, rate_per_s, call)| {
@@ -180,13 +180,17 @@ impl Caller {
         }
         let (group, _) = self.flows.groups.of(terminal);
         let ledger = self.shared.flow_ledger();
-        let (expected, members) = self.flows.audience_of(ledger, planned.audience, group);
+        // Nobody leaves or comes until the ledger has it.
+        let stage = ledger.presence.hold();
+        let audience = planned.audience;
+        let (expected, members) = self.flows.audience_of(ledger, audience, (group, terminal));
         let sending = Sending {
             due: asked.due,
             sent: asked.sent,
             sender: terminal,
             group,
             expected,
+            stage: *stage,
             members,
         };
         let previous = asked

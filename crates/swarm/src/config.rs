@@ -8,6 +8,8 @@ mod incidents;
 mod load;
 mod tls;
 
+pub use crate::engine::flows::plan::Pace;
+pub use crate::engine::flows::thinking::Think;
 pub use arrival::{Arrival, ArrivalStage, CrowdSize};
 pub use commands::{Action, Command};
 pub(crate) use flows::CALL_CONNECTIONS_DEFAULT;

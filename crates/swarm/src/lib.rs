@@ -59,8 +59,8 @@ mod target;
 pub use config::{
     Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Ca, CaError, CaProblem, Call, ClientPublish,
     Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError,
-    FlowRoute, Flows, Incident, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
-    Reply, Requests, Said, StampPlace, Tls, What,
+    FlowRoute, Flows, Incident, LiveStyle, Pace, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
+    Reply, Requests, Said, StampPlace, Think, Tls, What,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};

@@ -4,12 +4,15 @@
 
 mod support;
 
-use myriad_swarm::{Config, Driver, FlowReport, Incident, Interrupt, LiveStyle, Scenario};
+use myriad_swarm::{
+    Config, Driver, FlowReport, Incident, Interrupt, LiveStyle, Pace, Report, Scenario, Think,
+};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::drivers;
 use tungstenite::Message;
 
@@ -98,11 +101,14 @@ fn serve(fault: fn(u64) -> Fault) -> (SocketAddr, Arc<Mutex<Rooms>>) {
             std::thread::spawn(move || {
                 let stream = stream.unwrap();
                 let writer = stream.try_clone().unwrap();
+                let Ok(peer) = stream.peer_addr() else { return };
                 let Ok(mut client) = tungstenite::accept(stream) else {
                     return;
                 };
-                let joined = client.read().unwrap().into_text().unwrap();
+                let Ok(joined) = client.read() else { return };
+                let joined = joined.into_text().unwrap();
                 let group = joined.strip_prefix("join:").unwrap().to_owned();
+                let mut answered = writer.try_clone().unwrap();
                 rooms
                     .lock()
                     .unwrap()
@@ -110,6 +116,7 @@ fn serve(fault: fn(u64) -> Fault) -> (SocketAddr, Arc<Mutex<Rooms>>) {
                     .entry(group.clone())
                     .or_default()
                     .push(writer);
+                let _ = answered.write_all(&frame(&Message::text("joined")));
                 while let Ok(message) = client.read() {
                     if message.is_text() || message.is_binary() {
                         let mut rooms = rooms.lock().unwrap();
@@ -118,6 +125,9 @@ fn serve(fault: fn(u64) -> Fault) -> (SocketAddr, Arc<Mutex<Rooms>>) {
                         rooms.relay(number, &group, frame(&message), fault);
                     }
                 }
+                let mut rooms = rooms.lock().unwrap();
+                let members = rooms.members.get_mut(&group).unwrap();
+                members.retain(|member| member.peer_addr().is_ok_and(|other| other != peer));
             });
         }
     });
@@ -212,11 +222,111 @@ fn each_fault_is_reported_in_its_exact_number() {
     }
 }
 
+/// Clients that wait until they have joined, so that it is known who is there.
+fn joining(server: SocketAddr, driver: Driver) -> Config {
+    let mut config = config(server, driver, CHAT);
+    let flows = config.flows.as_mut().unwrap();
+    flows.opening[0].answer = Some("^joined$".to_owned());
+    config.duration = Some(Duration::from_millis(1500));
+    config.settle = Duration::from_secs(3);
+    config.comeback.backoff = (Duration::from_millis(50), Duration::from_millis(100));
+    config
+}
+
+/// A run with a server that does nothing wrong.
+fn changing(driver: Driver, change: impl Fn(&mut Config)) -> Report {
+    let (server, _) = serve(|_| Fault::None);
+    let mut config = joining(server, driver);
+    change(&mut config);
+    let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
+    let flow = &report.flows[0];
+    assert!(flow.sent > 0 && flow.received > 0, "{flow:?}");
+    assert_eq!(
+        (flow.missing, flow.received),
+        (0, flow.expected),
+        "{flow:?}"
+    );
+    assert_eq!((flow.duplicated, flow.out_of_order), (0, 0), "{flow:?}");
+    assert_eq!((flow.unexpected, flow.late), (0, 0), "{flow:?}");
+    assert!(report.errors.is_empty(), "{:?}", report.errors);
+    report
+}
+
 #[test]
-fn flows_go_beside_nothing_that_makes_clients_leave() {
-    let server = SocketAddr::from(([127, 0, 0, 1], 1));
-    let mut config = config(server, Driver::Epoll, CHAT);
-    config.incidents = vec![Incident::storm("50%@1s").unwrap()];
-    let error = myriad_swarm::run(&config, &Interrupt::new()).unwrap_err();
-    assert!(error.to_string().contains("storm"), "{error}");
+fn who_leaves_and_comes_back_is_expected_to_get_what_is_sent_meanwhile_by_nobody() {
+    for driver in drivers() {
+        let report = changing(driver, |config| config.churn_per_s = Some(0.9));
+        assert!(report.churn.churned > 0);
+        let report = changing(driver, |config| {
+            config.incidents = vec![Incident::storm("50%@700ms").unwrap()];
+        });
+        let comeback = report.comeback.as_ref().unwrap();
+        assert_eq!((comeback.gone, comeback.back), (10, 10));
+    }
+}
+
+#[test]
+fn what_a_server_loses_is_missing_though_clients_leave() {
+    for driver in drivers() {
+        let (server, rooms) = serve(|number| match number % 4 {
+            0 => Fault::Drop,
+            _ => Fault::None,
+        });
+        let mut config = joining(server, driver);
+        config.incidents = vec![Incident::storm("50%@700ms").unwrap()];
+        let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
+        let flow = &report.flows[0];
+        let dropped = rooms.lock().unwrap().faults["drop"];
+        assert_eq!(flow.received + flow.missing, flow.expected, "{flow:?}");
+        // Whom the server left out may have left by then.
+        assert!(flow.missing > 0 && flow.missing <= dropped, "{flow:?}");
+        assert!(flow.missing + flow.away >= dropped, "{dropped} {flow:?}");
+    }
+}
+
+#[test]
+fn who_stalls_or_vanishes_is_no_part_of_an_audience() {
+    for driver in drivers() {
+        let report = changing(driver, |config| {
+            config.incidents = vec![Incident::stall("5@600ms..1s").unwrap()];
+        });
+        let stall = report.stall.as_ref().unwrap();
+        assert_eq!((stall.stalled, stall.resumed), (5, 5));
+        assert!(report.flows[0].replayed > 0, "{:?}", report.flows[0]);
+        let report = changing(driver, |config| {
+            config.incidents = vec![Incident::vanish("5@600ms").unwrap()];
+        });
+        assert_eq!(report.vanish.as_ref().unwrap().vanished, 5);
+        assert_eq!(report.flows[0].replayed, 0);
+    }
+}
+
+#[test]
+fn who_thinks_sends_again_when_its_message_has_come_back() {
+    for driver in drivers() {
+        // A server that never forgets anything, and one that loses one of five to the first member of a group.
+        let loses: fn(u64) -> Fault = |number| match number % 5 {
+            0 => Fault::Drop,
+            _ => Fault::None,
+        };
+        for fault in [|_| Fault::None, loses] {
+            let (server, _) = serve(fault);
+            let mut config = config(server, driver, CHAT);
+            let flow = &mut config.flows.as_mut().unwrap().flows[0];
+            flow.pace = Pace::Think(Think::parse("20ms..60ms").unwrap());
+            config.duration = Some(Duration::from_secs(3));
+            config.settle = Duration::from_millis(300);
+            let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
+            let flow = &report.flows[0];
+            assert_eq!(
+                (flow.rate_per_s, flow.think.as_deref()),
+                (None, Some("20ms..60ms"))
+            );
+            // Twenty clients in 2.5 s: no more than one in 20 ms each, and every one came to its turn again and again.
+            assert!((40..=20 * (2500 / 20 + 1)).contains(&flow.sent), "{flow:?}");
+            assert_eq!((flow.unsent, flow.expected), (0, flow.sent * 5), "{flow:?}");
+            assert_eq!(flow.received + flow.missing, flow.expected, "{flow:?}");
+            assert_eq!((flow.duplicated, flow.unexpected), (0, 0), "{flow:?}");
+        }
+    }
 }

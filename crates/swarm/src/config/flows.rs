@@ -1,13 +1,15 @@
 //! What clients and callers say by a scenario, and who must get it.
 
+use super::Config;
 use super::commands::{self, Command};
-use super::{Config, What};
 use crate::config::Endpoint;
 use crate::config_error::ConfigError;
 use crate::engine::flows::accounts::Accounts;
 use crate::engine::flows::groups::{GroupRule, Groups};
 use crate::engine::flows::mark::{FLOWS_MAX, MarkPlace};
-use crate::engine::flows::plan::{self, Audience, CallPlan, FlowPlan, FlowsPlan, ReplyPlan, Route};
+use crate::engine::flows::plan::{
+    self, Audience, CallPlan, FlowPlan, FlowsPlan, Pace, ReplyPlan, Route,
+};
 use crate::engine::flows::template::{Place, Template, TemplateError};
 use crate::protocol::Protocol;
 use crate::target::UrlError;
@@ -76,8 +78,8 @@ pub struct Reply {
 pub struct Flow {
     /// Its name in the report and in thresholds.
     pub name: String,
-    /// Messages a second over the whole run.
-    pub rate_per_s: f64,
+    /// When its messages are sent.
+    pub pace: Pace,
     /// Who must receive it.
     pub audience: Audience,
     /// Where the stamp is in what comes back.
@@ -164,6 +166,9 @@ pub enum FlowError {
         "clients cannot be dealt out to these groups; give 1 to {0} groups, sizes that add up to the {0} clients, or a column of the accounts"
     )]
     Groups(u64),
+    /// Clients are to think, and nothing answers them.
+    #[error("clients think behind an answer, and {0}; give a `rate` in place of `think`")]
+    ThinkWithout(&'static str),
     /// A rate of zero, or too high.
     #[error("{0}/s is out of range; give more than 0 and at most 10m/s")]
     Rate(f64),
@@ -339,19 +344,6 @@ impl Config {
             if self.echo.is_some() {
                 return with("echo", "flows", "echo");
             }
-            if self.churn_per_s.is_some() && !flows.flows.is_empty() {
-                return with("churn", "flows", "churn");
-            }
-            if let Some(incident) = self.incidents.first()
-                && !flows.flows.is_empty()
-            {
-                let (key, what) = match incident.what {
-                    What::Storm(_) => ("storm", "a storm"),
-                    What::Stall(_) => ("stall", "clients that stall"),
-                    What::Vanish => ("vanish", "clients that vanish"),
-                };
-                return with(key, "flows", what);
-            }
         }
         match flows.flows.is_empty() {
             true => Ok(()),
@@ -503,9 +495,12 @@ fn flow(
     groups_have_channels: bool,
     accounts: &Accounts,
 ) -> Result<FlowPlan, Wrong> {
-    if !(given.rate_per_s > 0.0 && given.rate_per_s <= super::LOAD_RATE_MAX) {
-        return Err(("rate", FlowError::Rate(given.rate_per_s)));
+    if let Some(rate) = given.pace.rate_per_s()
+        && !(rate > 0.0 && rate <= super::LOAD_RATE_MAX)
+    {
+        return Err(("rate", FlowError::Rate(rate)));
     }
+    check_think(given)?;
     let (route, has_stamp) = match &given.route {
         FlowRoute::Socket { send, is_binary } => {
             if given.audience == Audience::Answer {
@@ -539,11 +534,27 @@ fn flow(
     }
     Ok(FlowPlan {
         name: given.name.clone(),
-        rate_per_s: given.rate_per_s,
+        pace: given.pace,
         audience: given.audience,
         place: mark_place(&given.stamp)?,
         route,
     })
+}
+
+/// Who thinks has to get an answer first.
+fn check_think(given: &Flow) -> Result<(), Wrong> {
+    let nothing = match &given.route {
+        _ if given.pace.think().is_none() => return Ok(()),
+        FlowRoute::Http(_) => "requests are sent by callers, who are no clients",
+        FlowRoute::Command(command) if command.action == commands::Action::Send => {
+            "the application does not answer `send`"
+        }
+        FlowRoute::Socket { .. } if given.audience == Audience::Others => {
+            "the sender is not expected to get its message"
+        }
+        FlowRoute::Socket { .. } | FlowRoute::Command(_) => return Ok(()),
+    };
+    Err(("think", FlowError::ThinkWithout(nothing)))
 }
 
 fn mark_place(stamp: &StampPlace) -> Result<MarkPlace, Wrong> {

@@ -108,6 +108,7 @@ impl World {
                 if let Some(membership) = &mut self.membership {
                     membership.note_departed(index);
                 }
+                self.leave_group(index);
                 self.totals.churned += 1;
                 self.leave(reactor, index, ending, now);
             }

@@ -12,6 +12,8 @@ use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
 use crate::engine::comeback::{Comebacks, StormTally};
 use crate::engine::flows::Flows;
+use crate::engine::flows::changes::Changes;
+use crate::engine::flows::ledger::MessageKey;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::http::{Exchange, HttpTerminals};
 use crate::engine::incidents::Incidents;
@@ -81,6 +83,11 @@ pub(super) struct World {
     pub(super) storms: Vec<StormTally>,
     pub(super) answered: Option<Box<AnsweredMessages>>,
     pub(super) flows: Option<Box<Flows>>,
+    /// Who of the groups is away; none where nobody leaves.
+    pub(super) changes: Option<Box<Changes>>,
+    /// Where terminals think between messages of flows: those that opened since the last turn, and the answers that came.
+    pub(super) newcomers: Vec<Token>,
+    pub(super) flow_answers: Vec<(u32, MessageKey)>,
     pub(super) arrivals: Arrivals,
     /// One inflater for all terminals, because no server may take context over.
     pub(super) inflater: Inflater,
@@ -178,6 +185,9 @@ impl<R: Reactor> Crowd<R> {
             storms: vec![StormTally::default(); plan.incidents.len()],
             answered: AnsweredMessages::new(&plan, part),
             flows: Flows::new(&plan, part),
+            changes: Changes::new(&plan),
+            newcomers: Vec::new(),
+            flow_answers: Vec::new(),
             arrivals: Arrivals::new(plan.run),
             inflater: Inflater::default(),
             bases: HashMap::new(),
@@ -251,6 +261,7 @@ impl World {
         self.open_due(reactor, now);
         self.churn(reactor, now);
         self.suffer(reactor, now);
+        self.settle_leaving();
         // First in the batch: behind a short send, what is too large to wait would be dropped.
         self.send_messages(now);
         self.send_flows(now);

@@ -129,6 +129,7 @@ impl World {
     }
 
     fn hit<R: Reactor>(&mut self, reactor: &mut R, index: usize, number: usize, now: Nanos) {
+        self.leave_group(index);
         match self.plan.incidents[number].what {
             What::Storm(ending) => self.drop_in_storm(reactor, index, (number, ending), now),
             What::Stall(_) => self.stall(reactor, index, number, now),

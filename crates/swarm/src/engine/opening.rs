@@ -313,6 +313,7 @@ impl World {
         let since = failed.map_or(last_attempt, |failed| failed.since);
         let setup_time = now.ticks().since(since);
         self.note_open(index, true);
+        self.note_newcomer(index);
         if self.note_back(index, now) {
             return;
         }

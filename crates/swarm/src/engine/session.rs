@@ -406,18 +406,20 @@ impl World {
                 Observed::Repeated => self.totals.offset_duplicates += 1,
             }
         }
-        let is_open = self.terminals[token.index as usize].phase == Phase::Open;
+        let phase = self.terminals[token.index as usize].phase;
         if let Some(key) = heard.flow {
             self.totals.messages += 1;
             self.totals.message_bytes += heard.payload_bytes as u64;
             // Who still joins was not counted in.
-            if is_open {
+            if matches!(phase, Phase::Open | Phase::Stalled) {
                 self.note_flow_delivery(token, key, now);
             }
             return;
         }
         match heard.published {
-            Some(number) if is_open => self.note_delivery(number, heard.payload_bytes, now),
+            Some(number) if phase == Phase::Open => {
+                self.note_delivery(number, heard.payload_bytes, now)
+            }
             _ => self.note_heard(token, heard.key, heard.payload_bytes),
         }
     }

@@ -7,6 +7,7 @@ use crate::clock::Nanos;
 use crate::engine::comeback::{ComebackFigures, ComebackTotals};
 use crate::engine::flows::ledger::FlowLedger;
 use crate::engine::flows::plan::FlowsPlan;
+use crate::engine::flows::presence::Presence;
 use crate::engine::plan::Plan;
 use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::{UnwellFigures, UnwellTotals};
@@ -346,8 +347,9 @@ impl Shared {
         let flows = plan.flows.as_ref();
         let own = plan.deal.own();
         let ledger = |flows: &FlowsPlan| {
-            let (flows, groups) = (flows.flows.len(), flows.groups.count());
-            FlowLedger::new(own.thread_numbers(), flows, groups)
+            let changing = plan.is_changing().then(|| flows.groups.terminals());
+            let presence = Presence::new(flows.groups.count(), changing);
+            FlowLedger::new(own.thread_numbers(), flows.flows.len(), presence)
         };
         Self {
             flows: flows.map(|flows| ledger(flows)),
@@ -372,7 +374,8 @@ impl Shared {
         let flows = plan.flows.as_ref();
         let count = u32::try_from(agents).expect("at most a thousand");
         Self {
-            flows: flows.map(|flows| FlowLedger::new(0..count, flows.flows.len(), 0)),
+            flows: flows
+                .map(|flows| FlowLedger::new(0..count, flows.flows.len(), Presence::new(0, None))),
             ..Self::new(agents, plan.targets.len())
         }
     }

@@ -181,6 +181,7 @@ impl World {
                 reactor.resume(self.terminals[index].socket(), token);
                 self.note_stalling(token.index, false);
                 self.note_open(token.index, true);
+                self.note_newcomer(token.index);
                 self.totals.unwell.resumed += 1;
                 if let Some(membership) = &mut self.membership {
                     membership.note_resumed(token.index);

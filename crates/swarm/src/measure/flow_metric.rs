@@ -31,6 +31,8 @@ pub enum FlowCount {
     Expected,
     Received,
     Missing,
+    Away,
+    Replayed,
     Duplicated,
     OutOfOrder,
     Unexpected,
@@ -50,7 +52,7 @@ pub(crate) enum Which {
 
 impl FlowMetric {
     /// By name.
-    const ALL: [(&'static str, Self); 32] = [
+    const ALL: [(&'static str, Self); 34] = [
         ("last:mean", Self::ToLast(Quantile::Mean)),
         ("last:p50", Self::ToLast(Quantile::P50)),
         ("last:p90", Self::ToLast(Quantile::P90)),
@@ -77,6 +79,8 @@ impl FlowMetric {
         ("expected", Self::Count(FlowCount::Expected)),
         ("received", Self::Count(FlowCount::Received)),
         ("missing", Self::Count(FlowCount::Missing)),
+        ("away", Self::Count(FlowCount::Away)),
+        ("replayed", Self::Count(FlowCount::Replayed)),
         ("duplicated", Self::Count(FlowCount::Duplicated)),
         ("out-of-order", Self::Count(FlowCount::OutOfOrder)),
         ("unexpected", Self::Count(FlowCount::Unexpected)),
@@ -151,6 +155,8 @@ impl FlowCount {
             Self::Expected => flow.expected,
             Self::Received => flow.received,
             Self::Missing => flow.missing,
+            Self::Away => flow.away,
+            Self::Replayed => flow.replayed,
             Self::Duplicated => flow.duplicated,
             Self::OutOfOrder => flow.out_of_order,
             Self::Unexpected => flow.unexpected,

@@ -301,7 +301,7 @@ fn differences(before: &Report, after: &Report) -> Vec<String> {
     differs.collect()
 }
 
-/// Flows that one of the runs did not have, and those that were asked for at another rate.
+/// Flows that one of the runs did not have, and those that were asked for at another rate or with another time to think.
 fn differences_of_flows(before: (&str, &Report), after: (&str, &Report)) -> Vec<String> {
     let only = |(name, report): (&str, &Report), other: &Report| {
         let flows = report.flows.iter();
@@ -312,12 +312,25 @@ fn differences_of_flows(before: (&str, &Report), after: (&str, &Report)) -> Vec<
     let mut all = only(before, after.1);
     all.extend(only(after, before.1));
     let rates = flows_of_both(before.1, after.1).filter_map(|(one, other)| {
-        let (rate, other) = (Form::Rate.shown(Some(one.rate_per_s)), other.rate_per_s);
+        let (rate, other) = (Form::Rate.shown(one.rate_per_s), other.rate_per_s);
         let differs = one.rate_per_s != other;
-        let other = Form::Rate.shown(Some(other));
+        let other = Form::Rate.shown(other);
         differs.then(|| format!("the rate of the flow {} {rate} and {other}", one.name))
     });
     all.extend(rates);
+    let thinking = flows_of_both(before.1, after.1).filter_map(|(one, other)| {
+        let of = |flow: &FlowReport| flow.think.clone().unwrap_or_else(|| "none".to_owned());
+        let differs = one.think != other.think;
+        differs.then(|| {
+            format!(
+                "the time to think of the flow {} {} and {}",
+                one.name,
+                of(one),
+                of(other)
+            )
+        })
+    });
+    all.extend(thinking);
     all
 }
 
@@ -381,7 +394,7 @@ mod tests {
         };
         FlowReport {
             name: name.to_owned(),
-            rate_per_s: 100.0,
+            rate_per_s: Some(100.0),
             sent: 1000,
             expected: 5000,
             received: 5000,
@@ -401,7 +414,7 @@ mod tests {
         after.flows[0].missing = 100;
         after.flows[0].since_sent_ms.p99 = Some(30.0);
         after.flows[1].since_due_ms.p99 = Some(10.0);
-        after.flows[1].rate_per_s = 200.0;
+        after.flows[1].rate_per_s = Some(200.0);
         after.flows[2] = flow("new");
         after.flows.swap(0, 1);
         let comparison = Comparison::of(("A", &before), ("B", &after), 0.01);

@@ -38,13 +38,16 @@ impl Run<'_> {
 fn report(flow: &FlowPlan, figures: &FlowFigures, lasted: Duration) -> FlowReport {
     FlowReport {
         name: flow.name.clone(),
-        rate_per_s: flow.rate_per_s,
+        rate_per_s: flow.pace.rate_per_s(),
+        think: flow.pace.think().map(|think| think.to_string()),
         sent: figures.sent,
         unsent: figures.due.saturating_sub(figures.sent),
         complete: figures.complete,
-        expected: figures.expected,
+        expected: figures.expected.saturating_sub(figures.away),
         received: figures.received,
         missing: figures.missing,
+        away: figures.away,
+        replayed: figures.replayed,
         duplicated: figures.duplicated,
         out_of_order: figures.out_of_order,
         unexpected: figures.unexpected,

@@ -386,6 +386,14 @@ fn write_flow(flow: &FlowReport, page: &mut Page) {
         text::count(flow.unsent)
     );
     page.line(&flow.name, &counts);
+    if flow.away + flow.replayed > 0 {
+        let absent = format!(
+            "{} not expected of clients that left, {} came to clients that were not there",
+            text::count(flow.away),
+            text::count(flow.replayed)
+        );
+        page.line("", &absent);
+    }
     page.line("", &since_due(&flow.since_due_ms));
     if flow.answered_ms.mean.is_some() || flow.refused + flow.unanswered > 0 {
         let answers = format!(

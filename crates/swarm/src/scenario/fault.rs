@@ -127,6 +127,8 @@ pub enum Problem {
     Either(&'static str, &'static str),
     /// A key that only goes with another one.
     Needs(&'static str, &'static str),
+    /// A flow says nothing of when it is sent: its name.
+    NoPace(String),
     /// Another number of answers than of messages: both.
     Answers(usize, usize),
     /// The exponent of groups is out of range.
@@ -185,7 +187,7 @@ impl fmt::Display for Problem {
             Self::BothTokens => {
                 f.write_str("`token` and `tokens-file` exclude each other; leave one out")
             }
-            Self::Both(one, other) => {
+            Self::Both(one, other) | Self::Either(one, other) => {
                 write!(f, "`{one}` and `{other}` exclude each other; leave one out")
             }
             Self::File(path, said) => write!(
@@ -204,10 +206,11 @@ impl fmt::Display for Problem {
                 "{} has no token; write one on each line",
                 path.display()
             ),
-            Self::Either(one, other) => {
-                write!(f, "`{one}` and `{other}` exclude each other; leave one out")
-            }
             Self::Needs(key, other) => write!(f, "`{key}` needs `{other}`; write it too"),
+            Self::NoPace(name) => write!(
+                f,
+                "the flow {name} needs a `rate` or a time to `think`; write one of them"
+            ),
             Self::Answers(answers, messages) => write!(
                 f,
                 "{answers} answers are given to {messages} messages; write one for each, or \"\" where none is awaited"

@@ -1,6 +1,6 @@
 //! Values of a scenario that are written as the command line's are: `10k`, `25s`, `5k/s`, a URL, a condition.
 
-use crate::config::{CrowdSize, Endpoint};
+use crate::config::{CrowdSize, Endpoint, Think};
 use crate::engine::sources::SourceRanges;
 use crate::measure::threshold::Threshold;
 use crate::target::Target;
@@ -130,6 +130,13 @@ written!(
     "a count such as 10k, or a share such as 50%",
     "50%",
     CrowdSize::parse
+);
+written!(
+    ThinkTime(Think),
+    "string",
+    "a time such as 2s, a range such as 1s..5s, or exp(2s)",
+    "1s..5s",
+    Think::parse
 );
 written!(
     TimeRange((Duration, Duration)),

@@ -4,7 +4,7 @@ use super::fault::Problem;
 use super::fill::{Wrong, read};
 use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Protocol, Scenario};
 use crate::config::{
-    self, CALL_CONNECTIONS_DEFAULT, Call, Command, FlowRoute, Flows, Said, StampPlace,
+    self, CALL_CONNECTIONS_DEFAULT, Call, Command, FlowRoute, Flows, Pace, Said, StampPlace,
 };
 use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
 use crate::engine::flows::groups::GroupRule;
@@ -145,7 +145,13 @@ fn flow(given: Flow, has_session: bool) -> Result<config::Flow, Wrong> {
     if places.next().is_some() {
         return Err((FLOWS, Problem::StampPlaces));
     }
-    let (expect, name, rate_per_s) = (given.expect, given.name.clone(), given.rate.0);
+    let pace = match (&given.rate, &given.think) {
+        (Some(rate), None) => Pace::Rate(rate.0),
+        (None, Some(think)) => Pace::Think(think.0),
+        (Some(_), Some(_)) => return Err((FLOWS, Problem::Either("rate", "think"))),
+        (None, None) => return Err((FLOWS, Problem::NoPace(given.name))),
+    };
+    let (expect, name) = (given.expect, given.name.clone());
     let route = match &given.url {
         Some(_) => call(given)?,
         None if has_session || given.action.is_some() => command(given)?,
@@ -162,7 +168,7 @@ fn flow(given: Flow, has_session: bool) -> Result<config::Flow, Wrong> {
     };
     Ok(config::Flow {
         name,
-        rate_per_s,
+        pace,
         audience,
         stamp,
         route,

@@ -394,7 +394,10 @@ mod tests {
         );
         assert_eq!(scenario.value_of("flows.other.rate"), None);
         let changed = parse(&["flows.chat.rate=70/s".to_owned()]);
-        let rate = changed.config.flows.unwrap().flows[0].rate_per_s;
+        let rate = changed.config.flows.unwrap().flows[0]
+            .pace
+            .rate_per_s()
+            .unwrap();
         assert!(close(rate, 70.0));
     }
 }

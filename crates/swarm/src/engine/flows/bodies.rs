@@ -73,7 +73,7 @@ mod tests {
     use crate::engine::flows::accounts::Accounts;
     use crate::engine::flows::groups::{GroupRule, Groups};
     use crate::engine::flows::mark::{Mark, MarkPlace};
-    use crate::engine::flows::plan::{Audience, FlowPlan, Route};
+    use crate::engine::flows::plan::{Audience, FlowPlan, Pace, Route};
     use crate::engine::flows::template::{Place, Template};
     use std::time::Duration;
 
@@ -82,7 +82,7 @@ mod tests {
         let template = || Template::parse("${stamp}", Place::Flow, &accounts).expect("a template");
         let flows = places.into_iter().map(|place| FlowPlan {
             name: String::new(),
-            rate_per_s: 1.0,
+            pace: Pace::Rate(1.0),
             audience: Audience::Group,
             place,
             route: Route::Socket {

@@ -246,6 +246,9 @@ impl World {
             }
         }
         ledger.end_answer(now);
+        if flow.pace.think().is_some() {
+            self.flow_answers.push((token.index, asked.key));
+        }
         if let Judged::Refused(failure, said) = judged {
             self.keep_example(failure, &said);
             self.note_failure(failure);
@@ -266,9 +269,16 @@ impl World {
             let (flow, _) = planned(&flows.plan, asked.key.flow);
             let is_all = flow.audience == Audience::Answer;
             let ledger = self.shared.flow_ledger();
-            ledger.figures(self.part.thread)[asked.key.flow].note_unanswered(is_all);
             ledger.end_answer(Nanos(0));
-            self.note_failure(Failure::Command(0));
+            let mut figures = ledger.figures(self.part.thread);
+            let figures = &mut figures[asked.key.flow];
+            // One that has left on purpose awaits nothing.
+            if self.has_left(asked.token) {
+                figures.note_left(is_all);
+                continue;
+            }
+            figures.note_unanswered(is_all);
+            self.notes.failures.push(Failure::Command(0));
         }
     }
 

@@ -13,6 +13,10 @@ pub(crate) struct FlowFigures {
     pub expected: u64,
     pub received: u64,
     pub missing: u64,
+    /// Of those expected, the ones whose receiver or whose sender left on purpose before they came.
+    pub away: u64,
+    /// To somebody who was not there when the message was sent.
+    pub replayed: u64,
     pub duplicated: u64,
     pub out_of_order: u64,
     /// To somebody outside the audience.
@@ -47,6 +51,8 @@ impl Default for FlowFigures {
             expected: 0,
             received: 0,
             missing: 0,
+            away: 0,
+            replayed: 0,
             duplicated: 0,
             out_of_order: 0,
             unexpected: 0,
@@ -99,12 +105,19 @@ impl FlowFigures {
         self.missing += u64::from(is_all);
     }
 
+    /// Counts a command whose sender left on purpose before it was answered.
+    pub(super) fn note_left(&mut self, is_all: bool) {
+        self.away += u64::from(is_all);
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.due += other.due;
         self.sent += other.sent;
         self.expected += other.expected;
         self.received += other.received;
         self.missing += other.missing;
+        self.away += other.away;
+        self.replayed += other.replayed;
         self.duplicated += other.duplicated;
         self.out_of_order += other.out_of_order;
         self.unexpected += other.unexpected;

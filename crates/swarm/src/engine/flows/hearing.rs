@@ -1,8 +1,8 @@
 //! What terminals hear where flows are sent.
 
 use super::Flows;
-use super::ledger::{MessageKey, Receiver};
-use super::plan::FlowsPlan;
+use super::ledger::MessageKey;
+use super::plan::{FlowsPlan, Route};
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
 use crate::engine::terminal::Phase;
@@ -113,7 +113,9 @@ impl World {
             }
             None => self.hear_heartbeat(flows, token, message, now),
         };
-        known.draws_reply && self.reply(flows, token, message) || heard
+        // One that stalls says nothing.
+        let is_open = self.terminals[token.index as usize].phase == Phase::Open;
+        is_open && known.draws_reply && self.reply(flows, token, message) || heard
     }
 
     /// Which message of a flow this is; none if it is none.
@@ -123,18 +125,22 @@ impl World {
     }
 
     /// Counts a message of a flow at a terminal.
-    pub(in crate::engine) fn note_flow_delivery(&self, token: Token, key: MessageKey, now: Nanos) {
+    pub(in crate::engine) fn note_flow_delivery(
+        &mut self,
+        token: Token,
+        key: MessageKey,
+        now: Nanos,
+    ) {
         let plan = self.plan.flows.as_ref().expect("the run has flows");
-        let terminal = self.plan.number(self.part, token.index);
-        let (group, place) = plan.groups.of(terminal);
-        let receiver = Receiver {
-            terminal,
-            group,
-            place,
-        };
+        let planned = &plan.flows[key.flow];
+        // The answer to a command is its reply.
+        if planned.pace.think().is_some() && matches!(planned.route, Route::Socket { .. }) {
+            self.flow_answers.push((token.index, key));
+        }
+        let receiver = self.receiver(token.index);
         let ledger = self.shared.flow_ledger();
         let mut figures = ledger.figures(self.part.thread);
-        let audience = plan.flows[key.flow].audience;
+        let audience = planned.audience;
         ledger.receive(key, audience, receiver, now, &mut figures[key.flow]);
     }
 

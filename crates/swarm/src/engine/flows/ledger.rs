@@ -5,11 +5,12 @@
 //! message at a time.
 
 use super::figures::{FlowFigures, record};
-use super::plan::Audience;
+use super::plan::{Audience, FlowsPlan, Route};
+use super::presence::{Absences, Presence};
 use crate::clock::Nanos;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Sending {
     pub group: u32,
     /// Members that are open now.
     pub expected: u32,
+    /// The last change of who is there, which has not been followed by another one yet.
+    pub stage: u64,
     /// Members, open or not: the size of the bitmap.
     pub members: u32,
 }
@@ -51,6 +54,8 @@ pub(crate) struct Sending {
 struct Flight {
     sending: Sending,
     received: u32,
+    /// When something of it was received last.
+    heard: Nanos,
     seen: Box<[u64]>,
     /// The sender's next message of the flow.
     next: Option<u64>,
@@ -58,6 +63,9 @@ struct Flight {
     complete: Option<Nanos>,
     /// The server did not take it. It stays for a while, because it links the sender's messages before and after it.
     is_refused: bool,
+    /// Its sender left on purpose meanwhile. A connection that is reset may take what was sent over it with it, so that a message which
+    /// nobody gets is not the server's fault.
+    is_orphan: bool,
 }
 
 impl Flight {
@@ -74,6 +82,8 @@ pub(crate) struct Receiver {
     pub group: u32,
     /// Its place in the group.
     pub place: u32,
+    /// When it was not there.
+    pub absences: Absences,
 }
 
 /// The ledger of a run.
@@ -86,8 +96,8 @@ pub(crate) struct FlowLedger {
     figures: Vec<Mutex<Vec<FlowFigures>>>,
     /// By agent of a fleet, where figures are gathered: messages that are incomplete there.
     incomplete_by_agent: Mutex<Vec<u64>>,
-    /// By group: members that are open.
-    open: Vec<AtomicU32>,
+    /// Who is there.
+    pub presence: Presence,
     messages: AtomicU64,
     audience_bytes: AtomicU64,
     incomplete: AtomicU64,
@@ -96,7 +106,7 @@ pub(crate) struct FlowLedger {
 }
 
 impl FlowLedger {
-    pub(crate) fn new(threads: Range<u32>, flows: usize, groups: usize) -> Self {
+    pub(crate) fn new(threads: Range<u32>, flows: usize, presence: Presence) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             figures: (0..=threads.len())
@@ -104,7 +114,7 @@ impl FlowLedger {
                 .collect(),
             incomplete_by_agent: Mutex::new(vec![0; threads.len()]),
             threads,
-            open: (0..groups).map(|_| AtomicU32::new(0)).collect(),
+            presence,
             messages: AtomicU64::new(0),
             audience_bytes: AtomicU64::new(0),
             incomplete: AtomicU64::new(0),
@@ -160,28 +170,6 @@ impl FlowLedger {
         sum
     }
 
-    pub(crate) fn note_open(&self, group: u32, opened: bool) {
-        let open = &self.open[group as usize];
-        if opened {
-            open.fetch_add(1, Ordering::Relaxed);
-        } else {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Members of a group that are open.
-    pub(crate) fn open_in(&self, group: u32) -> u32 {
-        self.open[group as usize].load(Ordering::Relaxed)
-    }
-
-    /// Terminals that are open.
-    pub(crate) fn open_in_all(&self) -> u32 {
-        self.open
-            .iter()
-            .map(|open| open.load(Ordering::Relaxed))
-            .sum()
-    }
-
     /// Whether it takes one more message.
     pub(crate) fn has_room(&self) -> bool {
         self.messages.load(Ordering::Relaxed) < MESSAGES_MAX
@@ -223,10 +211,12 @@ impl FlowLedger {
         let flight = Flight {
             sending,
             received: 0,
+            heard: sending.sent,
             seen: vec![0; words].into_boxed_slice(),
             next: None,
             complete: is_complete.then_some(sending.sent),
             is_refused: false,
+            is_orphan: false,
         };
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.audience_bytes
@@ -259,6 +249,68 @@ impl FlowLedger {
         }
     }
 
+    /// Notes that members leave on purpose: what of the messages under way they have not got yet is not expected there any more. It is
+    /// counted in the figures of the thread whose terminals they are.
+    pub(crate) fn leave(&self, leaving: &[Receiver], plan: &FlowsPlan, thread: u32) {
+        let mut by_group: FxHashMap<u32, Vec<Receiver>> = FxHashMap::default();
+        let change = self.presence.change();
+        let mut figures = self.figures(thread);
+        for member in leaving {
+            self.presence.note(member.group, member.terminal, false);
+            by_group.entry(member.group).or_default().push(*member);
+        }
+        let senders: FxHashSet<u64> = leaving.iter().map(|member| member.terminal).collect();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let under_way = shard.iter_mut().filter(|(_, one)| one.complete.is_none());
+            for (key, flight) in under_way {
+                let planned = &plan.flows[key.flow];
+                // Callers have connections of their own.
+                let is_socket = !matches!(planned.route, Route::Http(_));
+                flight.is_orphan |= is_socket && senders.contains(&flight.sending.sender);
+                let members = match planned.audience {
+                    Audience::All => Some(leaving),
+                    _ => by_group.get(&flight.sending.group).map(Vec::as_slice),
+                };
+                if let Some(members) = members {
+                    self.strike(flight, planned.audience, members, &mut figures[key.flow]);
+                }
+            }
+        }
+        drop(change);
+    }
+
+    /// Expects a message no more at those of its audience that leave without it.
+    fn strike(
+        &self,
+        flight: &mut Flight,
+        audience: Audience,
+        leaving: &[Receiver],
+        figures: &mut FlowFigures,
+    ) {
+        let sending = flight.sending;
+        let is_owed = |member: &&Receiver| {
+            let place = audience.place(sending.sender, sending.group, **member);
+            let was_there = !member.absences.covers(sending.stage);
+            was_there && place.is_some_and(|place| !flight.has(place))
+        };
+        let struck = leaving.iter().filter(is_owed).count();
+        let struck = u32::try_from(struck).expect("terminals are at most 2^32");
+        if struck == 0 {
+            return;
+        }
+        figures.away += u64::from(struck);
+        flight.sending.expected = sending.expected.saturating_sub(struck);
+        if flight.received >= flight.sending.expected {
+            flight.complete = Some(flight.heard);
+            self.incomplete.fetch_sub(1, Ordering::AcqRel);
+            if flight.received > 0 {
+                figures.complete += 1;
+                record(&mut figures.to_last, flight.heard.since(sending.due));
+            }
+        }
+    }
+
     fn forget(&self, flight: &Flight) {
         let bytes = flight.seen.len() as u64 * 8;
         self.messages.fetch_sub(1, Ordering::Relaxed);
@@ -288,12 +340,18 @@ impl FlowLedger {
             figures.unexpected += 1;
             return;
         };
+        // Somebody else may have been in this place, and have it.
+        if receiver.absences.covers(sending.stage) {
+            figures.replayed += 1;
+            return;
+        }
         if flight.has(place) {
             figures.duplicated += 1;
             return;
         }
         flight.seen[place as usize / 64] |= 1 << (place % 64);
         flight.received += 1;
+        flight.heard = now;
         figures.received += 1;
         record(&mut figures.since_due, now.since(sending.due));
         record(&mut figures.since_sent, now.since(sending.sent));
@@ -339,7 +397,12 @@ impl FlowLedger {
                 }
                 if flight.complete.is_none() {
                     let missing = sending.expected.saturating_sub(flight.received);
-                    figures[key.flow].missing += u64::from(missing);
+                    let figures = &mut figures[key.flow];
+                    // What one of the audience has got was not lost on its way to the server.
+                    match flight.is_orphan && flight.received == 0 {
+                        true => figures.away += u64::from(missing),
+                        false => figures.missing += u64::from(missing),
+                    }
                     self.incomplete.fetch_sub(1, Ordering::AcqRel);
                 }
                 self.forget(flight);
@@ -373,8 +436,8 @@ mod tests {
 
     /// A group of three, of whom the first sends.
     fn ledger() -> FlowLedger {
-        let ledger = FlowLedger::new(0..1, 1, 1);
-        (0..3).for_each(|_| ledger.note_open(0, true));
+        let ledger = FlowLedger::new(0..1, 1, Presence::new(1, Some(3)));
+        (0..3).for_each(|terminal| ledger.presence.note(0, terminal, true));
         ledger
     }
 
@@ -385,6 +448,7 @@ mod tests {
             sender: 0,
             group: 0,
             expected: 3,
+            stage: 0,
             members: 3,
         };
         let mut figures = ledger.figures(0);
@@ -396,6 +460,7 @@ mod tests {
             terminal: u64::from(terminal),
             group: 0,
             place: terminal,
+            absences: Absences::default(),
         };
         let mut figures = ledger.figures(0);
         ledger.receive(
@@ -460,10 +525,63 @@ mod tests {
             terminal: 9,
             group: 1,
             place: 0,
+            absences: Absences::default(),
         };
         let mut figures = FlowFigures::default();
         ledger.receive(key(0), Audience::Group, receiver, at(9), &mut figures);
         assert_eq!((figures.unexpected, figures.received), (1, 0));
+    }
+
+    #[test]
+    fn who_leaves_without_a_message_is_not_expected_to_get_it() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        receive(&ledger, 0, 0);
+        let member = |terminal: u32, absences| Receiver {
+            terminal: u64::from(terminal),
+            group: 0,
+            place: terminal,
+            absences,
+        };
+        let mut figures = FlowFigures::default();
+        let strike = |member: Receiver, figures: &mut FlowFigures| {
+            let mut shard = ledger.shard(key(0));
+            let flight = shard.get_mut(&key(0)).expect("it is under way");
+            ledger.strike(flight, Audience::Group, &[member], figures);
+        };
+        // One that has it, one that came later, and two that were waiting for it.
+        strike(member(0, Absences::default()), &mut figures);
+        let mut later = Absences::ON_PURPOSE;
+        later.end(1);
+        strike(member(1, later), &mut figures);
+        assert_eq!((figures.away, ledger.incomplete()), (0, 1));
+        strike(member(1, Absences::default()), &mut figures);
+        strike(member(2, Absences::default()), &mut figures);
+        assert_eq!((figures.away, figures.complete), (2, 1));
+        assert_eq!((ledger.incomplete(), figures.to_last.len()), (0, 1));
+        // What comes all the same comes to somebody who was not there.
+        let gone = member(1, Absences::ON_PURPOSE);
+        ledger.receive(key(0), Audience::Group, gone, at(100), &mut figures);
+        assert_eq!((figures.replayed, figures.received), (1, 0));
+        ledger.sweep(0, at(5200), Duration::from_secs(5));
+        assert_eq!(ledger.sum()[0].missing, 0);
+    }
+
+    #[test]
+    fn a_message_that_nobody_got_may_have_gone_with_its_sender() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        send(&ledger, 1, None);
+        receive(&ledger, 1, 2);
+        for number in [0, 1] {
+            let mut shard = ledger.shard(key(number));
+            shard.get_mut(&key(number)).expect("it is there").is_orphan = true;
+        }
+        ledger.sweep(0, at(9000), Duration::from_secs(5));
+        let sum = &ledger.sum()[0];
+        // The second one had reached the server.
+        assert_eq!((sum.away, sum.missing), (3, 2));
+        assert_eq!(ledger.incomplete(), 0);
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Flows: messages that terminals and callers send by a schedule, and what comes of each.
 //!
 //! * `template`: what is sent, with `accounts`; `mark`: how it is known again;
-//! * `groups`: who belongs together; `ledger`: what became of each message, for all threads;
+//! * `groups`: who belongs together; `presence` and `changes`: which of them are there; `ledger`: what became of each message, for
+//!   all threads;
 //! * `commands`: what terminals with sessions do, and the replies;
 //! * `talk`: what terminals say when they open, as heartbeats, and as replies;
 //! * `hearing`: what they hear; `bodies`: the same of what comes over HTTP;
+//! * `thinking`: who sends when the last answer has come, and not by a schedule;
 //! * here: a thread's part of the schedules. `crate::caller` has those of HTTP.
 
 pub(crate) mod accounts;
 mod bodies;
+pub(in crate::engine) mod changes;
 mod commands;
 pub(crate) mod figures;
 pub(crate) mod groups;
@@ -16,8 +19,10 @@ mod hearing;
 pub(crate) mod ledger;
 pub(crate) mod mark;
 pub(crate) mod plan;
+pub(crate) mod presence;
 mod talk;
 pub(crate) mod template;
+pub(crate) mod thinking;
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
@@ -30,11 +35,12 @@ use commands::Commands;
 use hearing::Recent;
 use ledger::{MessageKey, Sending};
 use mark::Mark;
-use plan::{Audience, FlowsPlan, Route};
+use plan::{Audience, FlowsPlan, Pace, Route};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use template::Values;
+use thinking::Loop;
 
 /// Messages of a flow sent in one turn.
 const PER_TURN_MAX: u64 = 1024;
@@ -63,14 +69,40 @@ pub(super) struct Flows {
 #[derive(Debug)]
 struct Sender {
     flow: usize,
-    share: Share,
-    /// None before the schedule is known.
-    pacing: Option<Pacing>,
-    terminals: RoundRobin,
+    pace: Schedule,
     /// By terminal: its last message. At most one entry a terminal.
     last: HashMap<u32, u64>,
     /// Messages are due and nobody could take one.
     is_held: bool,
+}
+
+/// When messages of a flow are due.
+#[derive(Debug)]
+enum Schedule {
+    Rate(ByRate),
+    Think(Box<Loop>),
+}
+
+/// At a rate, by one terminal after the other.
+#[derive(Debug)]
+struct ByRate {
+    share: Share,
+    /// None before the schedule is known.
+    pacing: Option<Pacing>,
+    terminals: RoundRobin,
+}
+
+impl Schedule {
+    fn new(pace: Pace, plan: &Plan, part: Part) -> Self {
+        match pace {
+            Pace::Think(think) => Self::Think(Box::new(Loop::new(think))),
+            Pace::Rate(rate_per_s) => Self::Rate(ByRate {
+                share: Share::of(rate_per_s, plan, part),
+                pacing: None,
+                terminals: RoundRobin::default(),
+            }),
+        }
+    }
 }
 
 impl Flows {
@@ -80,9 +112,7 @@ impl Flows {
         let of_terminals = of_terminals.filter(|(_, flow)| !matches!(flow.route, Route::Http(_)));
         let senders = of_terminals.map(|(index, flow)| Sender {
             flow: index,
-            share: Share::of(flow.rate_per_s, plan, part),
-            pacing: None,
-            terminals: RoundRobin::default(),
+            pace: Schedule::new(flow.pace, plan, part),
             last: HashMap::new(),
             is_held: false,
         });
@@ -107,30 +137,27 @@ impl Flows {
 
     /// Time until they need attention.
     pub(super) fn wait(&self, now: Nanos) -> Duration {
-        let waits = self.senders.iter().map(|sender| match &sender.pacing {
-            None => Duration::MAX,
-            Some(_) if sender.is_held => HELD_STEP,
-            Some(pacing) => pacing.wait(now),
+        let waits = self.senders.iter().map(|sender| match &sender.pace {
+            Schedule::Rate(ByRate { pacing: None, .. }) => Duration::MAX,
+            _ if sender.is_held => HELD_STEP,
+            Schedule::Think(own) => own.wait(now),
+            Schedule::Rate(ByRate { pacing, .. }) => {
+                let pacing = pacing.as_ref();
+                pacing.map_or(Duration::MAX, |pacing| pacing.wait(now))
+            }
         });
         waits.min().unwrap_or(Duration::MAX)
     }
 }
 
 impl World {
-    /// Notes in its group that a terminal opened or ended.
-    pub(super) fn note_open_in_group(&self, index: u32, opened: bool) {
-        if let (Some(flows), Some(ledger)) = (&self.plan.flows, &self.shared.flows) {
-            let (group, _) = flows.groups.of(self.plan.number(self.part, index));
-            ledger.note_open(group, opened);
-        }
-    }
-
     /// Sends the messages that are due.
     pub(super) fn send_flows(&mut self, now: Nanos) {
         let Some(mut flows) = self.flows.take() else {
             return;
         };
         if let Some(window) = self.shared.answered_window() {
+            self.note_answers(&mut flows, window, now);
             for sender in 0..flows.senders.len() {
                 self.send_flow(&mut flows, sender, window, now);
             }
@@ -146,55 +173,129 @@ impl World {
 
     /// Sends what is due of one flow.
     fn send_flow(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
-        let shared = Arc::clone(&self.shared);
-        let ledger = shared.flow_ledger();
-        let due = {
-            let sender = &mut flows.senders[sender];
-            let share = sender.share;
-            let pacing = sender
-                .pacing
-                .get_or_insert_with(|| share.pacing(window.from));
-            let due = pacing.due_before(window.until, now);
-            let mut figures = ledger.figures(self.part.thread);
-            let figures = &mut figures[sender.flow];
-            figures.due = pacing.issued() + due;
-            if due > 0 {
-                figures.behind = figures.behind.max(pacing.lateness(now));
-            }
-            sender.is_held = false;
-            due
-        };
+        match &flows.senders[sender].pace {
+            Schedule::Rate(_) => self.send_by_rate(flows, sender, window, now),
+            Schedule::Think(_) => self.send_thought(flows, sender, window, now),
+        }
+    }
+
+    /// Sends what is due of a flow at a rate.
+    fn send_by_rate(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+        let due = self.due_by_rate(&mut flows.senders[sender], window, now);
         if now >= window.until.plus(SEND_GRACE) {
             return;
         }
         let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
         let mut sent = 0;
         while sent < due.min(PER_TURN_MAX)
-            && ledger.has_room()
+            && self.shared.flow_ledger().has_room()
             && flows.commands.has_room()
-            && let Some(index) =
-                flows.senders[sender]
-                    .terminals
-                    .next(&self.terminals, &self.outbox, &mut looks)
+            && let Schedule::Rate(own) = &mut flows.senders[sender].pace
+            && let Some(index) = own
+                .terminals
+                .next(&self.terminals, &self.outbox, &mut looks)
         {
-            self.send_of_flow(flows, sender, index, now);
+            let pacing = own.pacing.as_mut().expect("the schedule has begun");
+            let issued = pacing.issued();
+            let due = pacing.at(issued);
+            pacing.issue(1);
+            let number = issued * flows.threads + u64::from(self.part.thread);
+            self.send_of_flow(flows, sender, (index, number), (due, now));
             sent += 1;
         }
         flows.senders[sender].is_held = sent < due;
     }
 
-    /// Sends the next message of a flow from a terminal.
-    fn send_of_flow(&mut self, flows: &mut Flows, sender: usize, index: u32, now: Nanos) {
+    /// How many messages of a flow at a rate are due.
+    fn due_by_rate(&self, sender: &mut Sender, window: Window, now: Nanos) -> u64 {
+        let flow = sender.flow;
+        sender.is_held = false;
+        let Schedule::Rate(own) = &mut sender.pace else {
+            return 0;
+        };
+        let share = own.share;
+        let pacing = own.pacing.get_or_insert_with(|| share.pacing(window.from));
+        let due = pacing.due_before(window.until, now);
+        let mut figures = self.shared.flow_ledger().figures(self.part.thread);
+        let figures = &mut figures[flow];
+        figures.due = pacing.issued() + due;
+        if due > 0 {
+            figures.behind = figures.behind.max(pacing.lateness(now));
+        }
+        due
+    }
+
+    /// Sends for terminals that have thought.
+    fn send_thought(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+        flows.senders[sender].is_held = false;
+        if now < window.from || now >= window.until {
+            return;
+        }
+        let (threads, thread) = (flows.threads, u64::from(self.part.thread));
+        let until = now.plus(flows.plan.settle);
+        for _ in 0..PER_TURN_MAX {
+            let has_room = self.shared.flow_ledger().has_room() && flows.commands.has_room();
+            let Schedule::Think(own) = &mut flows.senders[sender].pace else {
+                return;
+            };
+            let Some((token, due)) = own.take_due(now) else {
+                return;
+            };
+            if !self.may_send(token) {
+                continue;
+            }
+            if !has_room || self.outbox.has_unsent(token.index) {
+                own.put_back(token, due);
+                flows.senders[sender].is_held = true;
+                return;
+            }
+            let number = own.issue(token, |issued| issued * threads + thread, until);
+            let flow = flows.senders[sender].flow;
+            {
+                let mut figures = self.shared.flow_ledger().figures(self.part.thread);
+                figures[flow].due += 1;
+                figures[flow].behind = figures[flow].behind.max(now.since(due));
+            }
+            self.send_of_flow(flows, sender, (token.index, number), (due, now));
+        }
+    }
+
+    /// Lets terminals think that have opened, that were answered, or that will not be.
+    fn note_answers(&mut self, flows: &mut Flows, window: Window, now: Nanos) {
+        let from = now.max(window.from);
+        let (newcomers, answered) = (
+            std::mem::take(&mut self.newcomers),
+            std::mem::take(&mut self.flow_answers),
+        );
+        let random = &mut flows.random;
+        for sender in &mut flows.senders {
+            let Schedule::Think(own) = &mut sender.pace else {
+                continue;
+            };
+            for token in &newcomers {
+                own.begin(*token, from, random);
+            }
+            let answered = answered.iter().filter(|(_, key)| key.flow == sender.flow);
+            for (index, key) in answered {
+                own.answer(*index, key.number, now, random);
+            }
+            own.give_up(now, random);
+        }
+    }
+
+    /// Sends a message of a flow from a terminal: the terminal, the number of the message, when it was due, and now.
+    fn send_of_flow(
+        &mut self,
+        flows: &mut Flows,
+        sender: usize,
+        (index, number): (u32, u64),
+        (due, now): (Nanos, Nanos),
+    ) {
         let terminal = self.plan.number(self.part, index);
         let plan = Arc::clone(&flows.plan);
         let sender = &mut flows.senders[sender];
         let flow = sender.flow;
         let planned = &plan.flows[flow];
-        let pacing = sender.pacing.as_mut().expect("the schedule has begun");
-        let issued = pacing.issued();
-        let due = pacing.at(issued);
-        pacing.issue(1);
-        let number = issued * flows.threads + u64::from(self.part.thread);
         let previous = sender.last.insert(index, number);
         let key = MessageKey { flow, number };
         self.note_sending(&plan, terminal, key, previous, (due, now));
@@ -232,13 +333,16 @@ impl World {
             return figures.note_asked();
         }
         let (group, _) = plan.groups.of(sender);
-        let (expected, members) = plan.audience_of(ledger, audience, group);
+        // Nobody leaves or comes until the ledger has it.
+        let stage = ledger.presence.hold();
+        let (expected, members) = plan.audience_of(ledger, audience, (group, sender));
         let sending = Sending {
             due,
             sent,
             sender,
             group,
             expected,
+            stage: *stage,
             members,
         };
         ledger.send(key, sending, previous, figures);

@@ -5,6 +5,7 @@ use super::groups::Groups;
 use super::ledger::{FlowLedger, Receiver};
 use super::mark::MarkPlace;
 use super::template::{Template, Values};
+use super::thinking::Think;
 use crate::config::{Action, Endpoint};
 use hyper::Method;
 use hyper::header::HeaderName;
@@ -78,12 +79,39 @@ pub(crate) struct ReplyPlan {
     pub is_binary: bool,
 }
 
+/// When the messages of a flow are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// So many a second over the whole run, whatever the server does.
+    Rate(f64),
+    /// By each terminal when it has thought for so long behind the answer to the last one.
+    Think(Think),
+}
+
+impl Pace {
+    /// Messages a second, where that is what was asked for.
+    #[must_use]
+    pub fn rate_per_s(self) -> Option<f64> {
+        match self {
+            Self::Rate(rate) => Some(rate),
+            Self::Think(_) => None,
+        }
+    }
+
+    /// The time to think, where that is what was asked for.
+    pub(crate) fn think(self) -> Option<Think> {
+        match self {
+            Self::Rate(_) => None,
+            Self::Think(think) => Some(think),
+        }
+    }
+}
+
 /// One flow.
 #[derive(Debug)]
 pub(crate) struct FlowPlan {
     pub name: String,
-    /// Messages a second over the whole run.
-    pub rate_per_s: f64,
+    pub pace: Pace,
     pub audience: Audience,
     pub place: MarkPlace,
     pub route: Route,
@@ -131,6 +159,11 @@ pub(crate) struct CallPlan {
 }
 
 impl FlowsPlan {
+    /// Whether terminals think between messages.
+    pub(crate) fn has_thinking(&self) -> bool {
+        self.flows.iter().any(|flow| flow.pace.think().is_some())
+    }
+
     /// What a terminal fills in where the message is no flow's.
     pub(crate) fn values_of(&self, terminal: u64) -> Values<'_> {
         let (group, _) = self.groups.of(terminal);
@@ -146,19 +179,21 @@ impl FlowsPlan {
         }
     }
 
-    /// How many get a message of a member of a group now, and how many places its audience has.
+    /// How many get a message of a sender for a group now, and how many places its audience has.
     pub(crate) fn audience_of(
         &self,
         ledger: &FlowLedger,
         audience: Audience,
-        group: u32,
+        (group, sender): (u32, u64),
     ) -> (u32, u32) {
         let members = self.groups.size(group);
+        let presence = &ledger.presence;
+        let is_there = u32::from(presence.is_there(sender));
         match audience {
-            Audience::Group => (ledger.open_in(group), members),
-            Audience::Others => (ledger.open_in(group).saturating_sub(1), members),
-            Audience::Sender => (1, 1),
-            Audience::All => (ledger.open_in_all(), self.groups.terminals()),
+            Audience::Group => (presence.open_in(group), members),
+            Audience::Others => (presence.open_in(group).saturating_sub(is_there), members),
+            Audience::Sender => (is_there, 1),
+            Audience::All => (presence.open_in_all(), self.groups.terminals()),
             Audience::Answer => (0, 0),
         }
     }

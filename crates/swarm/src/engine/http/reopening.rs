@@ -70,7 +70,7 @@ impl World {
         assert_eq!(self.terminals[index].phase, Phase::Open);
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         // So that `release` does not count it as gone.
-        self.note_open(number, true);
+        self.terminals[index].phase = Phase::Closing;
         self.release(reactor, index, Close::Orderly);
         self.http_mut().set(index, Flags::REOPENING, true);
         self.terminals[index].phase = Phase::Waiting;

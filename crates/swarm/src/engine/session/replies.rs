@@ -70,8 +70,13 @@ impl World {
             return true;
         }
         if !self.take_awaited(token.index, id) {
-            self.keep_example(Failure::ReplyUnknown, &format!("a reply to command {id}"));
-            self.note_failure(Failure::ReplyUnknown);
+            // To a command that was given up when its terminal stalled.
+            if self.is_excused(token.index) {
+                self.totals.unwell.late_answers += 1;
+            } else {
+                self.keep_example(Failure::ReplyUnknown, &format!("a reply to command {id}"));
+                self.note_failure(Failure::ReplyUnknown);
+            }
             return true;
         }
         match (outcome, slot_of(id)) {

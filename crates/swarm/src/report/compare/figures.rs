@@ -103,6 +103,8 @@ pub(super) const OF_FLOW: &[Figure<FlowReport>] = &[
         (it.expected > 0).then(|| float(it.received) / float(it.expected))
     }),
     lower("missing", Form::Count, |it| Some(float(it.missing))),
+    shown("away", Form::Count, |it| Some(float(it.away))),
+    shown("replayed", Form::Count, |it| Some(float(it.replayed))),
     lower("duplicated", Form::Count, |it| Some(float(it.duplicated))),
     lower("out of order", Form::Count, |it| {
         Some(float(it.out_of_order))

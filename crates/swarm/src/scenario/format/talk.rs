@@ -1,6 +1,6 @@
 //! The sections about what clients and callers say: accounts, groups, opening, replies and flows.
 
-use crate::scenario::quantity::{Count, Rate};
+use crate::scenario::quantity::{Count, Rate, ThinkTime};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -77,8 +77,11 @@ pub(crate) struct Reply {
 pub(crate) struct Flow {
     /// Its name in the report and in thresholds.
     pub name: String,
-    /// Messages a second over the whole run. The clients take turns.
-    pub rate: Rate,
+    /// Messages a second over the whole run. The clients take turns. Either this or `think`.
+    pub rate: Option<Rate>,
+    /// Each client sends, waits for the answer, and thinks for so long before it sends again: `2s`, `1s..5s`, or `exp(2s)` for an
+    /// exponential distribution with this mean.
+    pub think: Option<ThinkTime>,
     /// The message, with the variables of `opening`, `${sequence}` and `${stamp}`. With `url` the body of the request, with
     /// `action` the data of the command.
     pub send: Option<String>,
