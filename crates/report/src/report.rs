@@ -106,7 +106,7 @@ pub struct Report {
 pub struct Settings {
     /// Target URLs.
     pub targets: Vec<String>,
-    /// What clients spoke: `raw`, `centrifuge-json`, `centrifuge-protobuf`, `long-poll`, `sse` or `http-stream`.
+    /// What clients spoke, as `--protocol` names it.
     pub protocol: String,
     /// Channels that clients were dealt out to; absent without `--channels`.
     pub channel_count: Option<u64>,

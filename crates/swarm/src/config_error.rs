@@ -6,6 +6,7 @@ use crate::config::{
 use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::engine::sources::SourceError;
+use crate::protocol::{Protocol, Scheme};
 use crate::stamp::STAMP_BYTES;
 use myriad_units::counted;
 use std::time::Duration;
@@ -23,20 +24,25 @@ pub enum ConfigError {
     TooManyTargets,
     /// An option for clients that speak a protocol.
     #[error(
-        "{0} needs a protocol with sessions; give --protocol centrifuge-json or centrifuge-protobuf"
+        "{0} needs a protocol with sessions; give --protocol {names}",
+        names = Protocol::listed(Protocol::has_session)
     )]
     NeedsSession(&'static str),
     /// An option for clients that speak none.
-    #[error("{0} needs --protocol raw, because the server is to send each message back as it is")]
+    #[error("{0} needs --protocol {names}, because the server is to send each message back as it is", names = Protocol::listed(Protocol::has_messages))]
     NeedsRaw(&'static str),
-    /// An option, or a target, for clients that speak HTTP.
+    /// An option for clients that listen over HTTP.
+    #[error("{0} is for clients that listen over HTTP; give --protocol {names}", names = Protocol::listed(|it| it.http().is_some()))]
+    NeedsHttp(&'static str),
+    /// A target of another kind of server: what clients speak, the target, and what that is.
     #[error(
-        "{0} is for clients that speak HTTP; give --protocol long-poll, sse or http-stream (the URL of a WebSocket server begins with ws://)"
+        "--protocol {name} needs {scheme}:// targets; write {1} as {form}, or give --protocol {others}",
+        name = .0.name(),
+        scheme = .0.scheme().plain(),
+        form = .0.scheme().form(),
+        others = Protocol::listed(|it| it.scheme() == *.2)
     )]
-    NeedsHttp(String),
-    /// Clients speak HTTP, and a target is a WebSocket server's: the protocol and the target.
-    #[error("--protocol {0} needs http:// targets; write {1} as http://HOST:PORT/PATH")]
-    NeedsHttpTarget(&'static str, String),
+    Scheme(Protocol, String, Scheme),
     /// An option for clients that speak WebSocket.
     #[error("{0} is for clients of WebSocket servers; leave it out")]
     NeedsWebSocket(&'static str),

@@ -90,7 +90,7 @@ pub use myriad_report::{
     Report, RoundTripReport, RoundTripTimes, SearchOutcome, SearchReport, StormReport, TlsReport,
     Verdict,
 };
-pub use protocol::Protocol;
+pub use protocol::{Protocol, Scheme};
 pub use report::compare::{Comparison, ReportFileError, read_report};
 pub use report::output::Destination;
 pub use report::reporting::{Language, Reporting};

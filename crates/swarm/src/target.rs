@@ -1,6 +1,6 @@
 //! Where clients connect to: an address with or without TLS, and the channels it subscribes to.
 
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, Scheme};
 use myriad_wire::http::query_pairs;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -14,8 +14,8 @@ const CHANNEL_PLACE: &str = "{channel}";
 pub struct Target {
     /// As given.
     pub url: String,
-    /// Begins with `http`, for clients that speak HTTP; else with `ws`.
-    pub is_http: bool,
+    /// What it begins with.
+    pub scheme: Scheme,
     /// Whom the server's certificate has to name; none without TLS.
     pub(crate) server_name: Option<ServerName<'static>>,
     /// The `Host` header.
@@ -41,7 +41,7 @@ pub struct UrlError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlProblem {
     /// It does not begin with the scheme that is spoken here.
-    Scheme(&'static str),
+    Scheme(Scheme),
     /// The host can stand in no certificate.
     ServerName,
     /// There is no host.
@@ -63,10 +63,8 @@ impl fmt::Display for UrlError {
         write!(f, "`{}`: ", self.url)?;
         match &self.problem {
             UrlProblem::Scheme(scheme) => {
-                write!(
-                    f,
-                    "this does not begin with {scheme}://; write it as {scheme}://HOST:PORT/PATH"
-                )
+                let (plain, form) = (scheme.plain(), scheme.form());
+                write!(f, "this does not begin with {plain}://; write it as {form}")
             }
             UrlProblem::ServerName => write!(
                 f,
@@ -113,11 +111,7 @@ pub(crate) struct UrlParts {
 
 impl UrlParts {
     /// Takes a `scheme://host[:port][/path][?query]` apart; port 80 when none is given, or 443 with TLS. A fragment is dropped.
-    pub(crate) fn parse(
-        url: &str,
-        scheme: &'static str,
-        tls_scheme: &'static str,
-    ) -> Result<Self, UrlError> {
+    pub(crate) fn parse(url: &str, scheme: Scheme) -> Result<Self, UrlError> {
         let error = |problem| UrlError {
             url: url.to_owned(),
             problem,
@@ -126,8 +120,8 @@ impl UrlParts {
             return Err(error(UrlProblem::Character(column + 1)));
         }
         let (rest, is_tls) = match url.split_once("://") {
-            Some((found, rest)) if found.eq_ignore_ascii_case(scheme) => (rest, false),
-            Some((found, rest)) if found.eq_ignore_ascii_case(tls_scheme) => (rest, true),
+            Some((found, rest)) if found.eq_ignore_ascii_case(scheme.plain()) => (rest, false),
+            Some((found, rest)) if found.eq_ignore_ascii_case(scheme.secure()) => (rest, true),
             _ => return Err(error(UrlProblem::Scheme(scheme))),
         };
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
@@ -195,21 +189,19 @@ fn split_authority(authority: &str, port_default: u16) -> Result<(&str, u16), Ur
 }
 
 impl Target {
-    /// Reads a URL of `ws`, `wss`, `http` or `https`, and resolves its host once, for the whole run.
+    /// Reads a URL of one of the schemes, and resolves its host once, for the whole run.
     ///
     /// # Errors
     /// The URL cannot be used, or its host does not resolve.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
-        let begins_with = |scheme: &str| {
-            let begin = url.get(..scheme.len());
-            begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+        let begin = url.split_once(':').map_or("", |(begin, _)| begin);
+        let mut all = Scheme::ALL.into_iter();
+        let is_meant = |scheme: &Scheme| {
+            let names = [scheme.plain(), scheme.secure()];
+            names.iter().any(|name| begin.eq_ignore_ascii_case(name))
         };
-        let is_http = begins_with("http:") || begins_with("https:");
-        let parts = if is_http {
-            UrlParts::parse(url, "http", "https")?
-        } else {
-            UrlParts::parse(url, "ws", "wss")?
-        };
+        let scheme = all.find(is_meant).unwrap_or(Scheme::WebSocket);
+        let parts = UrlParts::parse(url, scheme)?;
         let address = parts.resolve(url)?;
         let channels = channels_of(&parts.path).map_err(|problem| UrlError {
             url: url.to_owned(),
@@ -217,7 +209,7 @@ impl Target {
         })?;
         Ok(Self {
             url: url.to_owned(),
-            is_http,
+            scheme,
             server_name: parts.server_name,
             host: parts.authority,
             path: parts.path,
@@ -252,7 +244,7 @@ impl Target {
         {
             return with_channel(&path, channel);
         }
-        if protocol.has_session() {
+        if !protocol.has_channels_in_url() {
             return path;
         }
         let known = channels_of(&path).unwrap_or_default();
@@ -363,7 +355,7 @@ mod tests {
     fn a_channel_may_have_a_place_in_the_path() {
         let target =
             Target::parse("http://127.0.0.1/v1/stream/{channel}?offset=now&live=sse").unwrap();
-        assert!(target.is_http && target.has_channel_place());
+        assert!(target.scheme == Scheme::Http && target.has_channel_place());
         let target = target.with_channels(&["a b".to_owned()]);
         let path = "/v1/stream/a%20b?offset=now&live=sse";
         assert_eq!(target.path_for(Protocol::Sse), path);
@@ -405,7 +397,10 @@ mod tests {
     #[test]
     fn a_secure_target_knows_whom_its_certificate_names() {
         let target = Target::parse("WSS://127.0.0.1/x").unwrap();
-        assert_eq!((target.address.port(), target.is_http), (443, false));
+        assert_eq!(
+            (target.address.port(), target.scheme),
+            (443, Scheme::WebSocket)
+        );
         let name = |url: &str| Target::parse(url).unwrap().server_name;
         let address = ServerName::try_from("127.0.0.1").unwrap();
         assert_eq!(name("https://127.0.0.1:8443/"), Some(address));
@@ -419,8 +414,11 @@ mod tests {
     #[test]
     fn a_bad_url_names_its_problem() {
         let problem = |url: &str| Target::parse(url).unwrap_err().problem;
-        assert_eq!(problem("ftp://127.0.0.1/"), UrlProblem::Scheme("ws"));
-        assert_eq!(problem("http:/"), UrlProblem::Scheme("http"));
+        assert_eq!(
+            problem("ftp://127.0.0.1/"),
+            UrlProblem::Scheme(Scheme::WebSocket)
+        );
+        assert_eq!(problem("http:/"), UrlProblem::Scheme(Scheme::Http));
         assert_eq!(problem("wss://-/"), UrlProblem::ServerName);
         assert_eq!(problem("ws:///raw"), UrlProblem::NoHost);
         assert_eq!(problem("ws://127.0.0.1:0/"), UrlProblem::Port);

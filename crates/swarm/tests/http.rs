@@ -7,7 +7,7 @@ mod flows;
 mod support;
 
 use myriad_swarm::{
-    Config, ConfigError, Outcome, PollPosition, Protocol, PublishBody, Report, Threshold,
+    Config, ConfigError, Outcome, PollPosition, Protocol, PublishBody, Report, Scheme, Threshold,
 };
 use std::time::Duration;
 use support::http::{Held, HttpServer, Reply, chunk};
@@ -382,11 +382,11 @@ fn options_that_do_not_fit_are_refused() {
     let (http, ws) = ("http://127.0.0.1:1/x", "ws://127.0.0.1:1/x");
     assert_eq!(
         error(&config(Protocol::Raw, http)),
-        ConfigError::NeedsHttp(http.to_owned())
+        ConfigError::Scheme(Protocol::Raw, http.to_owned(), Scheme::Http)
     );
     assert_eq!(
         error(&config(Protocol::Sse, ws)),
-        ConfigError::NeedsHttpTarget("sse", ws.to_owned())
+        ConfigError::Scheme(Protocol::Sse, ws.to_owned(), Scheme::WebSocket)
     );
     let mut beating = config(Protocol::Sse, http);
     beating.heartbeat = Some(Duration::from_secs(1));
@@ -396,10 +396,7 @@ fn options_that_do_not_fit_are_refused() {
     assert_eq!(error(&held), ConfigError::NeedsPolls("--expect-held"));
     let mut body = config(Protocol::Raw, ws);
     body.request_body = Some("x".to_owned());
-    assert_eq!(
-        error(&body),
-        ConfigError::NeedsHttp("--request-body".to_owned())
-    );
+    assert_eq!(error(&body), ConfigError::NeedsHttp("--request-body"));
     let place = "http://127.0.0.1:1/{channel}";
     assert_eq!(
         error(&config(Protocol::Sse, place)),

@@ -1,12 +1,12 @@
 //! `myriad demo`: arguments in, exit code out.
 
-use crate::commands::swarm::ProtocolName;
+use crate::commands::swarm::protocol;
 use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_demo::{DemoError, Options, Verdict};
 use myriad_layout::terminal_columns;
 use myriad_server::{Count, DriverChoice, Span};
-use myriad_swarm::EXIT_INTERRUPTED;
+use myriad_swarm::{EXIT_INTERRUPTED, Protocol, Scheme};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     driver: Option<DriverChoice>,
 
     /// What clients speak
-    #[arg(long, value_enum, default_value = "raw")]
-    protocol: ProtocolName,
+    #[arg(long, value_name = "NAME", default_value = Protocol::default().name(), value_parser = protocol(|it| it.scheme() == Scheme::WebSocket))]
+    protocol: Protocol,
 
     /// How often the server pings each connection: rarely, because pings take CPU time from the pushes
     #[arg(long, value_name = "TIME", default_value = "5m")]

@@ -1,27 +1,30 @@
 //! `myriad swarm`: arguments in, exit code out.
 
 mod compare;
+mod filling;
 mod find_max;
 mod fleet;
+mod protocol;
 mod reporting;
 mod scenario;
+mod values;
 
 use crate::{BAD_ARGUMENTS, say};
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand};
 use compare::CompareArguments;
 use find_max::FindMaxArguments;
 use fleet::{AgentArguments, FleetArguments};
 use myriad_swarm::{
-    Arrival, ArrivalStage, Ca, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
-    Ending, Endpoint, Filler, Incident, Interrupt, LiveStyle, Outcome, PollPosition, Protocol,
-    Publish, PublishBody, Report, Requests, RunError, Scenario, SourceChoice, SourceRanges, Target,
-    Threshold, Tls, position, time_range,
+    ArrivalStage, Ca, Config, EXIT_INTERRUPTED, Endpoint, Incident, Interrupt, Outcome, Protocol,
+    Report, RunError, Scenario, SourceRanges, Target, Threshold, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
+pub(crate) use protocol::protocol;
 use reporting::ReportingArguments;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use values::{Body, CloseName, DriverName, Live, Payload, Tokens, ca, header, tokens};
 
 /// Clients when no other number is given.
 const CONNECTIONS_DEFAULT: u64 = 1000;
@@ -53,8 +56,8 @@ pub(crate) struct Arguments {
     #[arg(long, short = 'c', visible_alias = "vus", short_alias = 'u', value_name = "COUNT", value_parser = count)]
     connections: Option<u64>,
     /// What clients speak
-    #[arg(long, value_enum, default_value = "raw")]
-    protocol: ProtocolName,
+    #[arg(long, value_name = "NAME", default_value = Protocol::default().name(), value_parser = protocol(|_| true))]
+    protocol: Protocol,
     /// Token that clients send with `connect` [default: none]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
@@ -311,147 +314,6 @@ impl What {
     }
 }
 
-/// What clients speak.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ProtocolName {
-    /// None: clients listen to what their URL says
-    Raw,
-    /// The Centrifuge client protocol in JSON
-    CentrifugeJson,
-    /// The same in protobuf
-    CentrifugeProtobuf,
-    /// HTTP requests that the server holds until there is something to say
-    LongPoll,
-    /// Server-sent events
-    Sse,
-    /// An HTTP answer without end, with a message on each line
-    HttpStream,
-}
-
-impl ProtocolName {
-    /// As on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        Protocol::from(self).name()
-    }
-}
-
-impl From<ProtocolName> for Protocol {
-    fn from(name: ProtocolName) -> Self {
-        match name {
-            ProtocolName::Raw => Self::Raw,
-            ProtocolName::CentrifugeJson => Self::CentrifugeJson,
-            ProtocolName::CentrifugeProtobuf => Self::CentrifugeProtobuf,
-            ProtocolName::LongPoll => Self::LongPoll,
-            ProtocolName::Sse => Self::Sse,
-            ProtocolName::HttpStream => Self::HttpStream,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DriverName {
-    /// io_uring where the kernel allows it, epoll otherwise
-    Auto,
-    /// io_uring; an error where it does not work
-    #[value(name = "io_uring")]
-    IoUring,
-    /// epoll
-    Epoll,
-}
-
-impl DriverName {
-    /// None: whatever works.
-    fn chosen(self) -> Option<Driver> {
-        match self {
-            Self::Auto => None,
-            Self::IoUring => Some(Driver::IoUring),
-            Self::Epoll => Some(Driver::Epoll),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Body {
-    /// {"channel": ..., "data": ...}
-    Api,
-    /// The payload itself
-    Plain,
-    /// The payload itself, appended to a stream of the Durable Streams protocol; {channel} in the URL is the channel's name
-    Stream,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Payload {
-    /// Dots
-    Dots,
-    /// JSON records, which compress as such data does
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Live {
-    /// A dashboard on a terminal, plain lines elsewhere
-    Auto,
-    /// A line that is rewritten on a terminal, plain lines elsewhere
-    Line,
-    /// A line a second on standard error
-    Plain,
-    /// A JSON object per line on standard output
-    Json,
-    /// Nothing until the report
-    Off,
-}
-
-impl From<Live> for LiveStyle {
-    fn from(name: Live) -> Self {
-        match name {
-            Live::Auto => Self::Automatic,
-            Live::Line => Self::Line,
-            Live::Plain => Self::Plain,
-            Live::Json => Self::Json,
-            Live::Off => Self::Off,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CloseName {
-    /// With RST: nothing lingers on either side
-    Reset,
-    /// With a close frame and FIN
-    Orderly,
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text
-        .split_once(':')
-        .ok_or_else(|| "a header has the form 'Name: value'".to_owned())?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
-}
-
-/// What a file of tokens has.
-#[derive(Clone, Debug)]
-struct Tokens(Vec<String>);
-
-/// What clients show: one token for all, or those of a file.
-fn shown(token: Option<String>, tokens: Option<Tokens>) -> Vec<String> {
-    tokens.map_or_else(|| token.into_iter().collect(), |tokens| tokens.0)
-}
-
-fn ca(path: &str) -> Result<Ca, String> {
-    Ca::read(Path::new(path)).map_err(|error| error.to_string())
-}
-
-fn tokens(path: &str) -> Result<Tokens, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tokens: Vec<String> = lines.map(str::to_owned).collect();
-    if tokens.is_empty() {
-        return Err(format!("{path} has no token: write one on each line"));
-    }
-    Ok(Tokens(tokens))
-}
-
 /// Runs the crowd to its end, or does something with files.
 pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
     match &arguments.command {
@@ -524,170 +386,6 @@ fn exit_code(report: &Report) -> u8 {
         Outcome::ThresholdsFailed => EXIT_THRESHOLD,
         Outcome::Interrupted => EXIT_INTERRUPTED,
         Outcome::NobodyConnected => 1,
-    }
-}
-
-impl Arguments {
-    fn live_style(&self) -> LiveStyle {
-        if self.no_tui {
-            return LiveStyle::Plain;
-        }
-        self.live.into()
-    }
-
-    /// A scenario's run, with what the command line says about this machine, the run's size, and its outputs.
-    fn over(self, mut config: Config) -> Config {
-        let live = self.live_style();
-        config.connections = self.connections.unwrap_or(config.connections);
-        config.duration = self.duration.or(config.duration);
-        config.threads = self.threads.or(config.threads);
-        config.driver = self.driver.chosen().or(config.driver);
-        if let Some(ranges) = self.source_ip {
-            config.sources = SourceChoice::Ranges(ranges);
-        }
-        config.live = live;
-        config.json = self.json.map(Destination::from);
-        config.hgrm = self.hgrm.map(Destination::from);
-        config.reporting = self.reporting.into();
-        config.thresholds.extend(self.threshold);
-        config.abort_on_fail = self.abort_on_fail.or(config.abort_on_fail);
-        config
-    }
-
-    /// The URLs of the command line.
-    fn targets(&self) -> Vec<Target> {
-        let targets = self.what.iter().filter_map(|what| match what {
-            What::Target(target) => Some(target.clone()),
-            What::Scenario(_) => None,
-        });
-        targets.collect()
-    }
-
-    /// Messages that the server sends back, where they are wanted.
-    fn wanted_echo(&self) -> Option<Echo> {
-        let mut echo = Echo::new(self.echo?);
-        echo.warmup = self.warmup.unwrap_or(echo.warmup);
-        if let Some(size) = self.echo_size {
-            echo.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        }
-        Some(echo)
-    }
-
-    /// What clients publish, where they do.
-    fn wanted_client_publish(&self) -> Option<ClientPublish> {
-        let mut publish = ClientPublish::new(self.client_publish?);
-        publish.warmup = self.warmup.unwrap_or(publish.warmup);
-        if let Some(size) = self.client_publish_size {
-            publish.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        }
-        Some(publish)
-    }
-
-    /// Requests beside the crowd, where they are wanted.
-    fn wanted_requests(&self) -> Option<Requests> {
-        let mut requests = Requests::new(self.request.clone(), self.request_rate?);
-        requests.connections = self.request_connections.unwrap_or(requests.connections);
-        requests.warmup = self.warmup.unwrap_or(requests.warmup);
-        Some(requests)
-    }
-
-    /// Pushes, where they are wanted.
-    fn wanted_publish(&self) -> Option<Publish> {
-        let mut endpoints = self.publish.iter().cloned();
-        let mut publish = Publish::new(endpoints.next()?, self.every);
-        publish.endpoints.extend(endpoints);
-        publish.is_spread = self.spread;
-        publish.pushes = self.pushes;
-        publish.channels.clone_from(&self.publish_channel);
-        publish.api_key.clone_from(&self.api_key);
-        publish.content_type.clone_from(&self.publish_type);
-        publish.body = match self.publish_body {
-            Body::Api => PublishBody::Api,
-            Body::Plain => PublishBody::Plain,
-            Body::Stream => PublishBody::Stream,
-        };
-        publish.filler = match self.payload {
-            Payload::Dots => Filler::Dots,
-            Payload::Json => Filler::Json,
-        };
-        publish.warmup = self.warmup.unwrap_or(publish.warmup);
-        if let Some(size) = self.payload_size {
-            publish.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        }
-        Some(publish)
-    }
-
-    /// How clients arrive.
-    fn wanted_arrival(&self) -> Arrival {
-        let ways = [
-            self.connect_rate.map(Arrival::Rate),
-            self.ramp.map(Arrival::Ramp),
-            (!self.stage.is_empty()).then(|| Arrival::Stages(self.stage.clone())),
-            self.at_once.then_some(Arrival::AtOnce),
-        ];
-        ways.into_iter().flatten().next().unwrap_or_default()
-    }
-
-    fn into_config(self) -> Config {
-        let live = self.live_style();
-        let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
-        let publish = self.wanted_publish();
-        let client_publish = self.wanted_client_publish();
-        let arrival = self.wanted_arrival();
-        let connections = self.connections.or(arrival.count());
-        let connections = connections.unwrap_or(CONNECTIONS_DEFAULT);
-        let mut config = Config::new(self.targets(), connections);
-        config.protocol = self.protocol.into();
-        config.tokens = shown(self.token, self.tokens);
-        config.channels = self.channel;
-        config.channel_count = self.channels;
-        config.echo = echo;
-        config.client_publish = client_publish;
-        config.recover_from = self.recover_from;
-        config.requests = requests;
-        config.arrival = arrival;
-        config.duration = self.duration;
-        config.threads = self.threads;
-        config.driver = self.driver.chosen();
-        if let Some(ranges) = self.source_ip {
-            config.sources = SourceChoice::Ranges(ranges);
-        }
-        config.tls = Tls {
-            ca: self.ca,
-            is_insecure: self.insecure,
-            is_resuming: self.tls_resume,
-        };
-        config.heartbeat = self.heartbeat;
-        config.churn_per_s = self.churn;
-        config.comeback.when_lost = self.reconnect;
-        config.comeback.backoff = self.backoff.unwrap_or(config.comeback.backoff);
-        config.comeback.attempts = self.reconnect_attempts;
-        config.comeback.recovers = !self.reconnect_fresh;
-        config.incidents = [self.storm, self.stall, self.vanish].concat();
-        config.headers = self.header;
-        config.compression = self.compression;
-        config.request_body = self.request_body;
-        config.poll_position = PollPosition::parse(&self.poll_position);
-        config.expect_held = self.expect_held;
-        config.json = self.json.map(Destination::from);
-        config.hgrm = self.hgrm.map(Destination::from);
-        config.reporting = self.reporting.into();
-        config.thresholds = self.threshold;
-        config.abort_on_fail = self.abort_on_fail;
-        config.ending = match self.close {
-            CloseName::Reset => Ending::Reset,
-            CloseName::Orderly => Ending::Orderly,
-        };
-        config.live = live;
-        if let Some(count) = self.connecting_max {
-            config.connecting_max = u32::try_from(count).unwrap_or(u32::MAX);
-        }
-        config.connect_timeout = self.connect_timeout.unwrap_or(config.connect_timeout);
-        config.handshake_timeout = self.handshake_timeout.unwrap_or(config.handshake_timeout);
-        config.retries = self.retries.unwrap_or(config.retries);
-        config.settle = self.settle.unwrap_or(config.settle);
-        config.publish = publish;
-        config
     }
 }
 

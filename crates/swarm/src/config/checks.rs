@@ -10,7 +10,7 @@ use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::plan::PollPosition;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::measure::threshold::LoadOption;
-use crate::protocol::Protocol;
+use crate::protocol::Scheme;
 use crate::report::output::Destination;
 use crate::stamp::STAMP_BYTES;
 use crate::target::Target;
@@ -94,7 +94,7 @@ impl Config {
         if !has_session && !self.tokens.is_empty() {
             return Err(ConfigError::NeedsSession("--token"));
         }
-        if self.protocol != Protocol::Raw && self.echo.is_some() {
+        if !self.protocol.has_messages() && self.echo.is_some() {
             return Err(ConfigError::NeedsRaw("--echo"));
         }
         if !has_session && self.client_publish.is_some() {
@@ -118,14 +118,10 @@ impl Config {
     fn check_http(&self) -> Result<(), ConfigError> {
         let protocol = self.protocol;
         let is_http = protocol.http().is_some();
-        let other = |target: &&Target| target.is_http != is_http;
+        let other = |target: &&Target| target.scheme != protocol.scheme();
         if let Some(target) = self.targets.iter().find(other) {
-            let (url, name) = (target.url.clone(), protocol.name());
-            return Err(if is_http {
-                ConfigError::NeedsHttpTarget(name, url)
-            } else {
-                ConfigError::NeedsHttp(url)
-            });
+            let url = target.url.clone();
+            return Err(ConfigError::Scheme(protocol, url, target.scheme));
         }
         let used = |option, is_used: bool| is_used.then_some(option);
         let of_websocket = [
@@ -133,11 +129,11 @@ impl Config {
             used("--compression", self.compression),
         ];
         if let Some(option) = of_websocket.into_iter().flatten().next()
-            && is_http
+            && protocol.scheme() != Scheme::WebSocket
         {
             return Err(ConfigError::NeedsWebSocket(option));
         }
-        let is_polling = protocol == Protocol::LongPoll;
+        let is_polling = protocol.is_polling();
         if is_polling && self.has_incident(|what| matches!(what, What::Stall(_))) {
             return Err(ConfigError::StallOfPolls);
         }
@@ -155,7 +151,7 @@ impl Config {
         if let Some(option) = of_http.into_iter().flatten().next()
             && !is_http
         {
-            return Err(ConfigError::NeedsHttp(option.to_owned()));
+            return Err(ConfigError::NeedsHttp(option));
         }
         let body_bytes = self.request_body.as_ref().map_or(0, String::len);
         if body_bytes > REQUEST_BODY_BYTES_MAX {
@@ -239,7 +235,7 @@ impl Config {
             LoadOption::Request => self.requests.is_some(),
             LoadOption::Session => self.protocol.has_session(),
             LoadOption::Http => self.protocol.http().is_some(),
-            LoadOption::Poll => self.protocol == Protocol::LongPoll,
+            LoadOption::Poll => self.protocol.is_polling(),
             LoadOption::ExpectHeld => self.expect_held.is_some(),
             LoadOption::Heartbeat => self.heartbeat.is_some(),
             LoadOption::Storm => self.has_incident(What::is_storm),

@@ -2,6 +2,7 @@
 
 use crate::echo_stamp::ECHO_BYTES_DEFAULT;
 use crate::engine::plan::{Answer, AnsweredPlan};
+use crate::protocol::Scheme;
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
 use crate::target::{UrlError, UrlParts, UrlProblem, has_channel_place};
 use std::net::SocketAddr;
@@ -213,7 +214,7 @@ impl Endpoint {
     /// # Errors
     /// The URL cannot be used, or its host does not resolve.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
-        let parts = UrlParts::parse(url, "http", "https")?;
+        let parts = UrlParts::parse(url, Scheme::Http)?;
         if parts.path.parse::<hyper::Uri>().is_err() {
             return Err(UrlError {
                 url: url.to_owned(),

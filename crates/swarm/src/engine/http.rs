@@ -19,7 +19,7 @@ mod scan;
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
-use crate::engine::plan::Plan;
+use crate::engine::plan::{HttpKind, Plan};
 use crate::engine::terminal::Phase;
 pub(in crate::engine) use exchange::Exchange;
 use memory::Memory;
@@ -137,7 +137,7 @@ impl World {
 
     pub(super) fn is_polling(&self) -> bool {
         let http = self.plan.http.as_ref();
-        http.is_some_and(|http| http.kind == crate::engine::plan::HttpKind::LongPoll)
+        http.is_some_and(|http| http.kind == HttpKind::LongPoll)
     }
 
     /// A terminal asks again as soon as this thread has read what has come.
@@ -199,7 +199,7 @@ impl World {
         }
         let plan = self.plan.http.as_ref().expect("the run speaks HTTP");
         let http = self.http.as_ref().expect("the run speaks HTTP");
-        if is_open && plan.kind != crate::engine::plan::HttpKind::LongPoll {
+        if is_open && plan.kind != HttpKind::LongPoll {
             Box::new(Exchange::resumed(
                 plan.kind,
                 http.has(index, Flags::CHUNKED),

@@ -2,8 +2,8 @@
 
 use super::fault::Problem;
 use super::format::{
-    Body, Close, DriverName, Generator, Messages, Payload, Protocol as Name, Publish, Requests,
-    Scenario, Terminals, Tls,
+    Body, Close, DriverName, Generator, Messages, Payload, Publish, Requests, Scenario, Terminals,
+    Tls,
 };
 use super::incidents::Incidents;
 use super::talk;
@@ -11,7 +11,6 @@ use crate::config::{self, Ca, ClientPublish, Config, Echo, PublishBody};
 use crate::engine::plan::PollPosition;
 use crate::engine::shared::Ending;
 use crate::engine::sources::SourceChoice;
-use crate::protocol::Protocol;
 use crate::stamp::Filler;
 use myriad_reactor::Driver;
 use std::fs::File;
@@ -85,7 +84,7 @@ fn clients(terminals: Terminals, folder: &Path) -> Result<Config, Wrong> {
     let count = terminals.count.map_or(COUNT_DEFAULT, |count| count.0);
     let mut config = Config::new(targets, count);
     config.tokens = tokens;
-    config.protocol = terminals.protocol.map_or(config.protocol, protocol);
+    config.protocol = terminals.protocol.map_or(config.protocol, |named| named.0);
     config.headers = terminals.headers.into_iter().collect();
     config.channels = terminals.channels;
     config.channel_count = terminals.channel_count.map(|count| count.0);
@@ -99,17 +98,6 @@ fn clients(terminals: Terminals, folder: &Path) -> Result<Config, Wrong> {
         Some(Close::Reset) | None => Ending::Reset,
     };
     Ok(config)
-}
-
-fn protocol(name: Name) -> Protocol {
-    match name {
-        Name::Raw => Protocol::Raw,
-        Name::CentrifugeJson => Protocol::CentrifugeJson,
-        Name::CentrifugeProtobuf => Protocol::CentrifugeProtobuf,
-        Name::LongPoll => Protocol::LongPoll,
-        Name::Sse => Protocol::Sse,
-        Name::HttpStream => Protocol::HttpStream,
-    }
 }
 
 /// What clients show: one token for all, or those of a file.

@@ -4,9 +4,11 @@
 //! option, which `docs/scenarios.md` lists.
 
 mod limit;
+mod protocol;
 mod talk;
 
 pub(super) use limit::Limit;
+use protocol::Spoken;
 pub(super) use talk::{Accounts, Action, Assign, Expect, Flow, Groups, Opening, Reply};
 
 use super::arrival::Arrival;
@@ -84,7 +86,7 @@ pub(super) struct Terminals {
     /// How many.
     pub count: Option<Count>,
     /// What they speak.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<Spoken>,
     /// Where they connect to, in turn.
     pub targets: Vec<TargetUrl>,
     /// Headers of their requests.
@@ -111,18 +113,6 @@ pub(super) struct Terminals {
     pub lines: bool,
     /// How they leave.
     pub close: Option<Close>,
-}
-
-/// What clients speak.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Protocol {
-    Raw,
-    CentrifugeJson,
-    CentrifugeProtobuf,
-    LongPoll,
-    Sse,
-    HttpStream,
 }
 
 /// How clients leave.

@@ -2,7 +2,7 @@
 
 use super::fault::Problem;
 use super::fill::{Wrong, read};
-use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Protocol, Scenario};
+use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Scenario};
 use crate::config::{
     self, CALL_CONNECTIONS_DEFAULT, Call, Command, FlowRoute, Flows, Pace, Said, StampPlace,
 };
@@ -26,10 +26,7 @@ pub(super) fn flows(
 ) -> Result<Option<Flows>, Wrong> {
     let heartbeat = scenario.heartbeat.as_ref().map(said_of);
     let protocol = scenario.terminals.protocol;
-    let has_session = matches!(
-        protocol,
-        Some(Protocol::CentrifugeJson | Protocol::CentrifugeProtobuf)
-    );
+    let has_session = protocol.is_some_and(|named| named.0.has_session());
     let mut groups = scenario.groups.take().unwrap_or_default();
     let flows = Flows {
         accounts: accounts(scenario, folder)?,
