@@ -113,6 +113,13 @@ impl TokenBucket {
         }
     }
 
+    /// How long it takes until one can be taken; nothing if one can be taken now.
+    #[must_use]
+    pub fn wait(self, limit: RateLimit, now: Now) -> Duration {
+        let missing = self.after_more(1, limit, now) - now.0;
+        Duration::from_nanos(missing.saturating_sub(limit.span_ns.get()))
+    }
+
     /// Whether nothing of it is used: it is as good as a new one.
     #[must_use]
     pub fn is_full(self, now: Now) -> bool {
@@ -208,6 +215,22 @@ mod tests {
         );
         assert_eq!(charge(SECOND), Refused, "a second later");
         assert_eq!(charge(5 * SECOND), Taken, "who pauses is forgiven");
+    }
+
+    #[test]
+    fn who_waits_as_long_as_it_is_told_is_served() {
+        let limit = limit(3, Duration::from_secs(3));
+        let mut bucket = TokenBucket::default();
+        assert_eq!(bucket.wait(limit, Now(SECOND)), Duration::ZERO);
+        for refused in 0..4 {
+            let charges = (0..3 + refused).map(|_| bucket.charge(limit, Now(SECOND)));
+            assert_eq!(charges.filter(|charge| *charge == Charge::Taken).count(), 3);
+            let wait = bucket.wait(limit, Now(SECOND));
+            assert_eq!(wait, Duration::from_secs(1 + refused));
+            let then = Now(SECOND + u64::try_from(wait.as_nanos()).expect("short"));
+            assert!(!bucket.take(limit, Now(then.0 - 1)) && bucket.take(limit, then));
+            bucket = TokenBucket::default();
+        }
     }
 
     #[test]

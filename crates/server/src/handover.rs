@@ -7,7 +7,7 @@
 //! A connection that the pair has taken is answered. A shard that ends stops its end's receiving first: a later connection is
 //! refused to the sender. Then it answers those that wait.
 
-use myriad_shard::{HandOver, HandedBack, Mesh, Origin, TurnedAway};
+use myriad_shard::{HandOver, HandedBack, Mesh, Origin, TokenBucket, TurnedAway};
 use myriad_wire::http::write_response;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -37,9 +37,11 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Time for a shard to make room for a connection that goes back.
 const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is in front of the received bytes of each message: flags, then an address, as IPv6. A message without a byte would look
-/// like the end of the socket.
-const HEADER_BYTES: usize = 17;
+/// What is in front of the received bytes of each message: flags, an address, as IPv6, then what is left of the rate of reads. A
+/// message without a byte would look like the end of the socket.
+const HEADER_BYTES: usize = 25;
+/// Where the rate begins.
+const READS_AT: usize = 17;
 /// A flag: [`Origin::is_named`].
 const IS_NAMED: u8 = 1;
 /// A flag: [`Origin::is_counted`].
@@ -117,8 +119,9 @@ fn header(origin: Origin) -> [u8; HEADER_BYTES] {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
             IpAddr::V6(address) => address,
         };
-        header[1..].copy_from_slice(&address.octets());
+        header[1..READS_AT].copy_from_slice(&address.octets());
     }
+    header[READS_AT..].copy_from_slice(&origin.reads.to_bits().to_ne_bytes());
     let flags = [
         (origin.is_named, IS_NAMED),
         (origin.is_counted, IS_COUNTED),
@@ -131,13 +134,16 @@ fn header(origin: Origin) -> [u8; HEADER_BYTES] {
 }
 
 fn read_header(header: [u8; HEADER_BYTES]) -> Origin {
-    let [flags, address @ ..] = header;
-    let address = IpAddr::from(Ipv6Addr::from(address)).to_canonical();
+    let (flags, rest) = (header[0], &header[1..]);
+    let (address, reads) = rest.split_first_chunk::<16>().expect("an address");
+    let address = IpAddr::from(Ipv6Addr::from(*address)).to_canonical();
+    let reads = u64::from_ne_bytes(reads.try_into().expect("eight bytes"));
     Origin {
         address: (flags & HAS_ADDRESS != 0).then_some(address),
         is_named: flags & IS_NAMED != 0,
         is_counted: flags & IS_COUNTED != 0,
         has_read: flags & HAS_READ != 0,
+        reads: TokenBucket::from_bits(reads),
     }
 }
 
@@ -524,12 +530,14 @@ mod tests {
                 is_named: true,
                 is_counted: true,
                 has_read: false,
+                reads: TokenBucket::default(),
             },
             Origin {
                 address: Some("2001:db8::1".parse().unwrap()),
                 is_named: false,
                 is_counted: true,
                 has_read: true,
+                reads: TokenBucket::from_bits(u64::MAX / 3),
             },
         ];
         runtime().block_on(async {

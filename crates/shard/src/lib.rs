@@ -80,7 +80,7 @@ pub use myriad_hub::{
     StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
     StreamState, TokenIdentity, Transport,
 };
-pub use myriad_hub::{RateLimit, TooMany};
+pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};
 pub use myriad_wire::peer::{AddressHeader, AddressHeaderError, Network, NetworkError, Networks};

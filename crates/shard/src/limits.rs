@@ -28,6 +28,9 @@ pub struct Limits {
     pub publishes_per_channel: Option<RateLimit>,
     /// Subscribe commands of one client. Past it, error 111.
     pub subscribes: Option<RateLimit>,
+    /// Requests on one connection that read streams, but for those with a key of the API. Past it, 429 with Retry-After, and the end
+    /// of the connection for a client that goes on.
+    pub reads: Option<RateLimit>,
 }
 
 impl Limits {
@@ -76,11 +79,13 @@ pub enum Limit {
     PublishesPerChannel,
     /// [`Limits::subscribes`].
     Subscribes,
+    /// [`Limits::reads`].
+    Reads,
 }
 
 impl Limit {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ConnectionsPerAddress,
         Self::ConnectionRatePerAddress,
         Self::ConnectionRate,
@@ -89,6 +94,7 @@ impl Limit {
         Self::Publishes,
         Self::PublishesPerChannel,
         Self::Subscribes,
+        Self::Reads,
     ];
 
     /// The value of the metric's `limit` label.
@@ -103,6 +109,7 @@ impl Limit {
             Self::Publishes => "publishes",
             Self::PublishesPerChannel => "publishes_per_channel",
             Self::Subscribes => "subscribes",
+            Self::Reads => "reads",
         }
     }
 }

@@ -86,6 +86,8 @@ myriad_hub::marks! {
         NextRequest = "a request begins that waited for an answer to leave",
         ReadKnown = "a shard knows all that a reader asks for",
         ReadRefused = "a home refuses a reader",
+        ReadLimited = "a reader sends more requests than it may",
+        ReadsExhausted = "a reader goes on after its requests were refused",
         ReaderGone = "a home answers a reader that has gone",
         Park = "a request is held",
         EventsBehind = "a stream of events needs more than one page to catch up",

@@ -193,7 +193,7 @@ impl std::ops::Deref for Refusals {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 39] = [
+pub const REFUSALS: [&str; 40] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -233,6 +233,7 @@ pub const REFUSALS: [&str; 39] = [
     "gone",
     "token",
     "pipelined",
+    "reads",
 ];
 
 impl Metrics {

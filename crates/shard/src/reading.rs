@@ -11,6 +11,7 @@
 mod answers;
 mod ends;
 mod events;
+mod limited;
 mod pipeline;
 
 use crate::marks::hit;
@@ -72,6 +73,8 @@ pub(crate) struct Reads {
     serial: u32,
     /// Connections whose answer has left, and which have something to do.
     next: Vec<Key>,
+    /// How many more requests connections may send now.
+    rates: limited::Rates,
 }
 
 impl Reads {

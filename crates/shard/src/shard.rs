@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::surplus::Surplus;
 use crate::traces::Traces;
 use crate::transport::{Judged, Peer, Peers};
-use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, marks};
+use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, TokenBucket, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
 use std::collections::VecDeque;
@@ -83,6 +83,10 @@ pub struct Origin {
     pub is_counted: bool,
     /// It has read a stream, and has been counted against the rate of all clients for that.
     pub has_read: bool,
+    /// What it has left of [`Limits::reads`].
+    ///
+    /// [`Limits::reads`]: crate::Limits::reads
+    pub reads: TokenBucket,
 }
 
 /// What a turn asks of its owner.

@@ -26,6 +26,7 @@ impl ClientTable {
             publishes: rate(rates.publishes),
             publishes_per_channel: rate(rates.publishes_per_channel),
             subscribes: rate(rates.subscribes),
+            reads: rate(rates.reads),
         })
     }
 }
@@ -97,7 +98,7 @@ mod tests {
         let text = "[client]\nconnection_limit = 500\nconnection_limit_per_address = 20\n\
                     connection_rate_limit_per_address = \"60/m\"\nunlimited_addresses = [\"10.0.0.0/8\"]\n\
                     connection_rate_limit = 100\nuser_connection_limit = 3\n\
-                    [client.rate_limits]\ncommands = 50\npublishes = \"1k/h\"";
+                    [client.rate_limits]\ncommands = 50\npublishes = \"1k/h\"\nreads = \"5/m\"";
         let config = config(text).unwrap();
         let limits = &config.settings.limits;
         let per = |count, seconds| RateLimit::new(count, Duration::from_secs(seconds));
@@ -112,6 +113,7 @@ mod tests {
             (limits.commands, limits.publishes),
             (per(50, 1), per(1000, 3600))
         );
+        assert_eq!(limits.reads, per(5, 60));
         assert!(limits.unlimited_addresses.contains([10, 1, 2, 3].into()));
     }
 

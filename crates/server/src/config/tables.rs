@@ -215,6 +215,8 @@ pub struct RateLimitTable {
     pub publishes_per_channel: Option<AllowedRate>,
     /// Subscribe commands of one client.
     pub subscribes: Option<AllowedRate>,
+    /// Requests on one connection that read streams.
+    pub reads: Option<AllowedRate>,
 }
 
 /// `[client.subscribe_to_user_personal_channel]`.

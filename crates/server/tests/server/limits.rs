@@ -1,6 +1,8 @@
 //! Limits on strangers: whoever does too much is refused, and nobody else is.
 
-use crate::support::{Answer, head, metric, on_both_drivers, options, start, until, with_file};
+use crate::support::{
+    Answer, Http, head, metric, on_both_drivers, options, publish_ok, start, until, with_file,
+};
 use myriad_server::{DriverChoice, Options};
 use socket2::{Domain, Socket, Type};
 use std::io::{self, BufReader, Read, Write};
@@ -469,6 +471,50 @@ on_both_drivers! {
         let reply = one.send(r#"{"id":6,"subscribe":{"channel":"b"}}"#);
         assert!(reply.contains(r#""code":111"#), "{reply}");
         assert_eq!(limited(address, "subscribes"), 1);
+    }
+
+    fn a_reader_keeps_its_rate_where_its_connection_changes_hands(driver) {
+        let text = "[http_api]\nkey = \"k\"\n[client.rate_limits]\nreads = \"2/h\"";
+        let server = start(with(driver, text));
+        let address = server.address();
+        let stream = "/v1/stream/s";
+        let mut http = Http::connect(address);
+        let mut ask = |method: &str, headers: &str| {
+            http.send(head(method, stream, headers).as_bytes());
+            http.answer()
+        };
+        let keyed = "X-API-Key: k\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n";
+        for _ in 0..2 {
+            // This is for the control plane, and the connection comes back.
+            assert!(matches!(ask("PUT", keyed).status, 200 | 201));
+            assert_eq!(ask("GET", "").status, 200);
+        }
+        assert_eq!(ask("PUT", keyed).status, 200);
+        let refused = ask("GET", "");
+        assert_eq!((refused.status, refused.header("connection")), (429, Some("keep-alive")));
+        assert!(refused.body.contains("\"code\":\"reads\""), "{}", refused.body);
+        // The application is not limited.
+        assert_eq!(ask("GET", "X-API-Key: k\r\n").status, 200);
+        assert_eq!(ask("GET", "").status, 429);
+        let last = ask("GET", "");
+        assert_eq!((last.status, last.header("connection")), (429, Some("close")));
+        assert_eq!(limited(address, "reads"), 3);
+        until("it is counted", || metric(address, "myriad_closes_total{reason=\"too_many_requests\"}") == 1);
+    }
+
+    fn clients_of_a_proxy_have_rates_of_their_own(driver) {
+        let text = "trusted-proxies = [\"127.0.0.1\"]\n[client.rate_limits]\nreads = \"1/h\"";
+        let server = start(with(driver, text));
+        let address = server.address();
+        publish_ok(address, r#"{"channel": "s", "data": 1}"#);
+        let mut http = Http::connect(address);
+        let mut read = |client: &str| {
+            let headers = format!("X-Forwarded-For: {client}\r\n");
+            http.send(head("GET", "/v1/stream/s", &headers).as_bytes());
+            http.answer().status
+        };
+        let (one, other) = ("192.0.2.1", "192.0.2.2");
+        assert_eq!([one, one, other, other].map(&mut read), [200, 429, 200, 429]);
     }
 
     fn limits_change_at_a_reload(driver) {

@@ -87,7 +87,13 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Answers a request. Its connection takes the next one, or ends.
-    fn answer_reader(&mut self, key: Key, bytes: Vec<u8>, persistence: Persistence, now: Now) {
+    pub(crate) fn answer_reader(
+        &mut self,
+        key: Key,
+        bytes: Vec<u8>,
+        persistence: Persistence,
+        now: Now,
+    ) {
         if self
             .hub
             .enqueue_alone(key.index, Chunk::Response(bytes.into()))

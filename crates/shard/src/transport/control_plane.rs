@@ -44,6 +44,7 @@ impl<R: Reactor> Shard<R> {
             let handle = self.reactor.transfer(socket, token_of(key));
             let origin = Origin {
                 has_read: pending.has_read,
+                reads: self.reads_left(key),
                 ..self.origin(key)
             };
             self.release(key);
@@ -96,6 +97,7 @@ impl<R: Reactor> Shard<R> {
             return;
         };
         hit!(HandedBack);
+        self.restore_reads(key, origin.reads, now);
         if origin.has_read {
             self.hub.begin_next_request(key.index, now);
         }

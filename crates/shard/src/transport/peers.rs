@@ -155,7 +155,7 @@ impl<R: Reactor> Shard<R> {
             address: (peer.is_named || is_counted).then_some(peer.address),
             is_named: peer.is_named,
             is_counted,
-            has_read: false,
+            ..Origin::default()
         }
     }
 
@@ -250,6 +250,12 @@ impl<R: Reactor> Shard<R> {
             return Some(peer.address);
         }
         self.address_of(Socket::from_bits(self.hub.connection(key.index).socket))
+    }
+
+    /// The client of a request, if a trusted proxy has named it.
+    pub(crate) fn forwarded_client(&self, key: Key) -> Option<IpAddr> {
+        let peer = self.peer(key)?;
+        peer.proxy.map(|_| peer.address)
     }
 
     fn address_of(&mut self, socket: Socket) -> Option<IpAddr> {

@@ -10,14 +10,15 @@ use myriad_wheel::Key;
 use myriad_wire::handshake::Refusal;
 use myriad_wire::http::{BodyError, HeadError, OriginRefused, QueryError, write_response};
 use myriad_wire::peer::ProxyHeaderError;
-use myriad_wire::reads::{SCHEMES, error_body};
+use myriad_wire::reads::{Persistence, SCHEMES, error_body};
+use std::time::Duration;
 
 /// Seconds a client is asked to stay away when there is no room.
 const RETRY_AFTER_S: &str = "5";
 /// The same where the next one may come soon.
 const RETRY_AFTER_RATE_S: &str = "1";
 
-/// An HTTP answer that ends the connection.
+/// An HTTP answer instead of what was asked for. It ends the connection, unless it says otherwise.
 pub(crate) struct Refused {
     status: u16,
     label: &'static str,
@@ -28,6 +29,10 @@ pub(crate) struct Refused {
     is_json: bool,
     /// Where a reader of a stream can go on.
     next_offset: Option<String>,
+    /// Seconds after which the client may ask again, where that depends on the client.
+    retry_after_s: Option<u64>,
+    /// What becomes of the connection.
+    persistence: Persistence,
 }
 
 impl Refused {
@@ -40,6 +45,8 @@ impl Refused {
             reason: CloseReason::Refused,
             is_json: false,
             next_offset: None,
+            retry_after_s: None,
+            persistence: Persistence::Close,
         }
     }
 
@@ -65,6 +72,24 @@ impl Refused {
             next_offset: Some(offset),
             ..self
         }
+    }
+
+    /// The same of a connection that takes the next request, if its client wishes so.
+    pub(crate) fn with_persistence(self, persistence: Persistence) -> Self {
+        Self {
+            persistence,
+            ..self
+        }
+    }
+
+    /// Whether the connection takes the next request.
+    pub(super) fn keeps_connection(&self) -> bool {
+        self.persistence != Persistence::Close
+    }
+
+    /// The same with another reason for the end of the connection.
+    pub(crate) fn because(self, reason: CloseReason) -> Self {
+        Self { reason, ..self }
     }
 
     /// The path takes other methods than this one.
@@ -144,6 +169,16 @@ impl Refused {
         }
     }
 
+    /// A connection has sent more reads than it may.
+    pub(crate) fn too_many_reads(wait: Duration) -> Self {
+        let sentence = "Too many requests on this connection: wait as long as Retry-After says, then ask again. A connection that goes on is closed.";
+        Self {
+            // A whole second at least: a client that is told 0 asks at once.
+            retry_after_s: Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
+            ..Self::new(429, Limit::Reads.label(), sentence)
+        }
+    }
+
     /// The server cannot tell who a client is, and its operator has not allowed anonymous clients.
     pub(super) fn anonymous() -> Self {
         let sentence = "Anonymous clients are not let in here: start the server with --anonymous, or with --dev to try things.";
@@ -203,7 +238,7 @@ impl From<Refusal> for Refused {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Answers with an error, and lingers so that the answer is not eaten by a reset.
+    /// Answers with an error. A connection that ends with it lingers, so that the answer is not eaten by a reset.
     pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
         self.metrics().count_refusal(refused.label);
         if self.may_note_refusal(("refused", refused.label), now) {
@@ -223,11 +258,24 @@ impl<R: Reactor> Shard<R> {
         if let Some(offset) = &refused.next_offset {
             headers.push(("stream-next-offset", offset));
         }
+        let retry_after = refused.retry_after_s.map(|seconds| seconds.to_string());
+        if let Some(seconds) = &retry_after {
+            headers.push(("retry-after", seconds));
+        }
+        let persistence = refused.persistence;
+        if persistence != Persistence::Close {
+            headers.push(("connection", "keep-alive"));
+        }
         let body = match refused.is_json {
             true => error_body(refused.label, &refused.sentence),
             false => refused.sentence,
         };
         write_response(&mut response, refused.status, &headers, &body);
-        self.close_gracefully(key, refused.reason, response, now);
+        match persistence {
+            Persistence::Close => self.close_gracefully(key, refused.reason, response, now),
+            Persistence::KeepAlive | Persistence::KeepAliveSaid => {
+                self.answer_reader(key, response, persistence, now);
+            }
+        }
     }
 }

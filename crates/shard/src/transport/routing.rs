@@ -191,7 +191,16 @@ impl<R: Reactor> Shard<R> {
                 self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
             }
             Ok(Route::ControlPlane) => self.begin_handover(key, bytes, is_next, now),
-            Err(refused) => self.refuse(key, refused, now),
+            Err(refused) => {
+                let behind = &bytes[head_bytes..];
+                if refused.keeps_connection() && !behind.is_empty() {
+                    self.keep_behind(key, behind, now);
+                    if self.hub.connection(key.index).phase == Phase::Closing {
+                        return;
+                    }
+                }
+                self.refuse(key, refused, now);
+            }
         }
     }
 
@@ -253,7 +262,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
+    fn route(&mut self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head).map_err(|error| self.refused_head(head, error))?;
         if reads_stream(head) {
             let (reading, token) = self.route_read(key, head, now)?;

@@ -109,7 +109,7 @@ impl<R: Reactor> Shard<R> {
     /// What a request wants to read, if it may. With a token that takes longer to verify than a shard has: then the request may be
     /// answered once that is done.
     pub(super) fn route_read(
-        &self,
+        &mut self,
         key: Key,
         head: &RequestHead<'_>,
         now: Now,
@@ -121,7 +121,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn judge_read(
-        &self,
+        &mut self,
         key: Key,
         head: &RequestHead<'_>,
         now: Now,
@@ -136,6 +136,11 @@ impl<R: Reactor> Shard<R> {
             Some("now") => ReadFrom::Now,
             Some(token) => ReadFrom::After(StreamOffset::parse(token).ok_or(ReadError::Offset)?),
         };
+        // Before a signature is looked at, which takes longer. The application is no stranger, and whoever shows a key that is none
+        // is refused, and its connection ends.
+        if api_key_of(head).is_none() {
+            self.charge_read(key, head, now)?;
+        }
         let (bearer, token) = match self.check_reader(head, &request, now)? {
             Who::Known(bearer) => (bearer, None),
             Who::BearerOf(token) => (None, Some(token)),

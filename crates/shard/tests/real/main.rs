@@ -16,6 +16,7 @@ mod large;
 mod node;
 mod orders;
 mod reader_access;
+mod reader_limits;
 mod readers;
 mod sessions;
 mod streams;

@@ -3,9 +3,9 @@
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
     Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Deed, Epoch,
-    ErrorCode, HandOver, HandedBack, InquiryAnswer, Mesh, Metrics, Namespaces, NotPublished, Now,
-    Order, OrderDone, Origin, Payload, Position, ProcessLimits, PublishRefused, ReaderSettings,
-    RequestId, Settings, Shard, Transports, Turn, TurnedAway, Whose,
+    ErrorCode, HandOver, HandedBack, InquiryAnswer, Limits, Mesh, Metrics, Namespaces,
+    NotPublished, Now, Order, OrderDone, Origin, Payload, Position, ProcessLimits, PublishRefused,
+    ReaderSettings, RequestId, Settings, Shard, Transports, Turn, TurnedAway, Whose,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -42,6 +42,7 @@ pub(crate) struct Options {
     pub(crate) access: Access,
     pub(crate) anonymous: bool,
     pub(crate) readers: ReaderSettings,
+    pub(crate) limits: Limits,
     pub(crate) stall_timeout: Duration,
     /// The test answers what sessions ask; otherwise it is not available.
     pub(crate) holds_asks: bool,
@@ -69,6 +70,7 @@ impl Default for Options {
             access: Access::default(),
             anonymous: true,
             readers: ReaderSettings::default(),
+            limits: Limits::default(),
             stall_timeout: Settings::default().stall_timeout,
             holds_asks: false,
         }
@@ -151,6 +153,7 @@ impl Node {
             transports: Transports::ALL,
             anonymous: options.anonymous,
             readers: options.readers,
+            limits: Arc::new(options.limits.clone()),
             stall_timeout: options.stall_timeout,
             access: options.access,
             hands_over: options.hands_over,

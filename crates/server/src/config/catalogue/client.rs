@@ -166,7 +166,7 @@ pub(in super::super) const CLIENT: &[Group] = &[
 
 /// `[client.rate_limits]`.
 pub(in super::super) const RATE_LIMITS: &[Group] = &[Group {
-    heading: "Past a rate: error 111",
+    heading: "Past a rate: error 111, and 429 to readers of streams",
     options: &[
         Described::new(
             "commands",
@@ -182,6 +182,12 @@ pub(in super::super) const RATE_LIMITS: &[Group] = &[Group {
             "Publish commands of all clients to one channel, and each element that they append to it as a stream.",
         ),
         Described::new("subscribes", Rate, "0", "Subscribe commands of one client."),
+        Described::new(
+            "reads",
+            Rate,
+            "0",
+            "Requests on one connection that read streams: past it 429, and the end of a connection that goes on.",
+        ),
     ],
 }];
 

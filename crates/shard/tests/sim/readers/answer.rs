@@ -1,5 +1,6 @@
 //! What an answer says, and the publications in a body.
 
+use super::limited::Refusal;
 use myriad_shard::StreamOffset;
 use myriad_wire::http::{ChunkedBody, HeadLimits, parse_response};
 use serde_json::Value;
@@ -14,6 +15,8 @@ pub(super) struct Answer {
     pub(super) cursor: Option<u64>,
     pub(super) etag: Option<String>,
     pub(super) closes: bool,
+    /// Seconds.
+    pub(super) retry_after: Option<u64>,
     pub(super) is_chunked: bool,
     pub(super) is_base64: bool,
     pub(super) body: Vec<u8>,
@@ -43,11 +46,22 @@ impl Answer {
             cursor: header("stream-cursor").map(|text| text.parse().expect("a number")),
             etag: header("etag"),
             closes: has("connection", "close"),
+            retry_after: header("retry-after").map(|text| text.parse().expect("seconds")),
             is_chunked: has("transfer-encoding", "chunked"),
             is_base64: has("stream-sse-data-encoding", "base64"),
             body,
         };
         Some((answer, end))
+    }
+
+    /// Whether it refuses a request because the connection has sent too many.
+    pub(super) fn refusal(&self) -> Refusal {
+        let is_one = self.status == 429 && self.body.starts_with(br#"{"error":{"code":"reads""#);
+        match (is_one, self.closes) {
+            (false, _) => Refusal::None,
+            (true, false) => Refusal::Once,
+            (true, true) => Refusal::Last,
+        }
     }
 }
 

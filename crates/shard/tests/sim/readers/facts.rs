@@ -1,5 +1,6 @@
 //! What writers did to streams, and what all readers together were told of them.
 
+use super::limited::Rate;
 use crate::plan::{Plan, ROOMY};
 use crate::verdict::{TICK_NS, ns};
 use myriad_shard::{Settings, StreamOffset};
@@ -94,6 +95,8 @@ pub(super) struct Facts {
     /// Connections have little room.
     pub(super) is_tight: bool,
     pub(super) settings: Settings,
+    /// Requests on one connection.
+    pub(super) reads: Option<Rate>,
     pub(super) reached: BTreeMap<&'static str, u64>,
     /// Publications that readers were told.
     pub(super) told: u64,
@@ -114,6 +117,7 @@ impl Facts {
             is_forgetful: plan.limits.history_bytes_max < ROOMY,
             is_tight: settings.outbound_bytes_max < 1 << 20 || plan.is_tight(),
             settings: settings.clone(),
+            reads: None,
             reached: BTreeMap::new(),
             told: 0,
         }

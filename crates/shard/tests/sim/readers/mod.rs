@@ -9,6 +9,7 @@ mod ending;
 mod events;
 mod facts;
 mod guest;
+mod limited;
 mod quiet;
 mod reader;
 mod regressions;
@@ -21,7 +22,7 @@ mod writers;
 pub(crate) use scenario::run;
 
 /// What the seeds of CI must come through.
-pub(crate) const MUST_HAPPEN: [&str; 23] = [
+pub(crate) const MUST_HAPPEN: [&str; 25] = [
     "readers: a guest sends too much",
     "readers: a guest's token cannot be verified",
     "readers: a held request is answered with data",
@@ -33,6 +34,7 @@ pub(crate) const MUST_HAPPEN: [&str; 23] = [
     "readers: a read has all that is kept",
     "readers: a read has a page",
     "readers: a request comes behind another",
+    "readers: a request is one too many",
     "readers: a stream begins again behind a deleted one",
     "readers: a stream is told to be closed",
     "readers: a token is not verified in time",
@@ -45,4 +47,5 @@ pub(crate) const MUST_HAPPEN: [&str; 23] = [
     "readers: nothing has changed for an entity tag",
     "readers: several publications come in one answer",
     "readers: the node drains",
+    "readers: who goes on is ended",
 ];

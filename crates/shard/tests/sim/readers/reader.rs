@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::events::{Event, Events};
 use super::facts::{Facts, ROOMS};
+use super::limited::Charges;
 use super::request::{Found, From, Live, Request};
 use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ pub(super) struct Reader {
     /// Requests without a whole answer.
     pub(super) asked: VecDeque<Request>,
     received: Vec<u8>,
+    /// Those that have one.
+    pub(super) charges: Charges,
     /// The answer to the first request, which goes on.
     pub(super) events: Option<Events>,
     pub(super) found: Vec<Found>,
@@ -43,6 +46,7 @@ impl Reader {
             outbox: VecDeque::new(),
             asked: VecDeque::new(),
             received: Vec::new(),
+            charges: Charges::default(),
             events: None,
             found: vec![Found::default(); ROOMS.len()],
             connected_at: now,
@@ -239,6 +243,7 @@ impl Reader {
                 }
             }
             410 => found.at = answer.next,
+            429 => {}
             _ => *found = Found::default(),
         }
     }

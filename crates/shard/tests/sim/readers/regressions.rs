@@ -1,5 +1,6 @@
 //! What this simulation has found, distilled. What a reader is told is checked as it comes (`verdict`).
 
+use super::limited::Rate;
 use super::reader::Reader;
 use super::request::{From, Live, Request};
 use super::scenario::Scenario;
@@ -135,6 +136,46 @@ fn who_opens_a_stream_of_events_is_told_what_its_home_knows() {
     node.ask(late, BATCHED, From::After(at), Live::Events);
     node.settle();
     node.end_with("readers: an event comes");
+}
+
+/// A reader that asks as fast as it can is refused, and waits as long as it is told. One that does not wait is ended.
+#[test]
+fn who_asks_too_often_waits_or_is_ended() {
+    let rate = Rate {
+        count: 3,
+        period: Duration::from_secs(3),
+    };
+    let plan = super::scenario::plain(&mut Prng::new(1));
+    let mut node = Scenario::with_reads(Some(rate), plan, &mut Prng::new(1), false);
+    node.write(|node| node.create(STREAM));
+    node.write(|node| node.append(STREAM, 1, false));
+    let [patient, hasty] = [(); 2].map(|()| node.new_reader());
+    for _ in 0..4 {
+        node.ask(patient, STREAM, From::Start, Live::No);
+    }
+    node.settle();
+    assert!(!node.is_waiting(patient), "all are answered");
+    for _ in 0..3 {
+        node.walk(Duration::from_secs(2));
+        node.ask(patient, STREAM, From::Start, Live::No);
+        node.settle();
+    }
+    assert!(
+        !node
+            .facts
+            .reached
+            .contains_key("readers: who goes on is ended")
+    );
+    for _ in 0..7 {
+        node.ask(hasty, STREAM, From::Start, Live::Poll);
+        node.ask(hasty, STREAM, From::Start, Live::No);
+        node.settle();
+        if node.reader(hasty).is_none() {
+            break;
+        }
+    }
+    assert!(node.reader(hasty).is_none() && node.reader(patient).is_some());
+    node.end_with("readers: who goes on is ended");
 }
 
 /// The end of a stream that was there again was told to who had asked about the new one, where its shard was still telling others.

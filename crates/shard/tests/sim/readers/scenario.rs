@@ -2,6 +2,7 @@
 
 use super::facts::{FEW, Facts, ROOMS};
 use super::guest::Guest;
+use super::limited::Rate;
 use super::reader::Reader;
 use super::tokens::{Desk, Verifier};
 use super::writers::Writers;
@@ -113,7 +114,25 @@ fn plan(prng: &mut Prng) -> Plan {
 impl Scenario {
     fn new(prng: &mut Prng, is_printed: bool) -> Self {
         let plan = plan(prng);
-        Self::with(plan, prng, is_printed)
+        let reads = prng.one_in(4).then(|| Rate {
+            count: *prng.pick(&[1, 2, 5]),
+            period: Duration::from_millis(*prng.pick(&[100, 1_000, 10_000])),
+        });
+        Self::with_reads(reads, plan, prng, is_printed)
+    }
+
+    /// One whose readers may send so many requests.
+    pub(super) fn with_reads(
+        reads: Option<Rate>,
+        mut plan: Plan,
+        prng: &mut Prng,
+        is_printed: bool,
+    ) -> Self {
+        let limits = Arc::make_mut(&mut plan.settings.limits);
+        limits.reads = reads.map(Rate::limit);
+        let mut scenario = Self::with(plan, prng, is_printed);
+        scenario.facts.reads = reads;
+        scenario
     }
 
     pub(super) fn with(plan: Plan, prng: &mut Prng, is_printed: bool) -> Self {

@@ -3,6 +3,7 @@
 use super::answer::{Answer, numbers_in};
 use super::events::{Events, Part};
 use super::facts::{Facts, ROOMS};
+use super::limited::Refusal;
 use super::reader::Reader;
 use super::request::{From, Live, Request};
 use myriad_reactor::sim::PeerEnd;
@@ -58,10 +59,19 @@ impl Reader {
         facts.note("readers: a stream is told to be closed");
     }
 
-    pub(super) fn check_answer(&self, request: &Request, answer: &Answer, facts: &mut Facts) {
+    pub(super) fn check_answer(&mut self, request: &Request, answer: &Answer, facts: &mut Facts) {
         let number = self.number;
         let is_faulty = !request.faults.is_empty();
+        let refusal = answer.refusal();
+        if matches!(answer.status, 200 | 204 | 304) || refusal != Refusal::None {
+            self.charges.note(request, refusal, facts);
+        }
         match answer.status {
+            429 if refusal != Refusal::None => {
+                assert!(answer.retry_after > Some(0), "a time: {answer:?}");
+                assert!(!request.closes || answer.closes, "as it wishes: {answer:?}");
+                return;
+            }
             // The control plane has not said in time whose token it is.
             503 if request.token.is_some_and(|token| token.is_later)
                 && facts.may_have_passed(request.sent_at, facts.settings.ask_timeout) =>
