@@ -9,7 +9,7 @@ mod ticks;
 
 use crate::report::reporting::Language;
 use crate::report::text::{count, percent, rate, time};
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, float};
 use myriad_charts::{escape, static_document};
 use myriad_report::RoundTripReport;
 
@@ -144,6 +144,7 @@ fn tiles(report: &Report, language: Language) -> String {
         ));
     }
     tiles.extend(trip_tiles(report, language));
+    tiles.extend(flow_tiles(report, language));
     tiles.push((
         language.of("connections lost", "断开连接"),
         count(report.churn.lost),
@@ -182,6 +183,31 @@ fn trip_tiles(report: &Report, language: Language) -> Vec<(&'static str, String,
         Some((name, p99, rate(trips.received_per_s)))
     };
     trips.into_iter().filter_map(tile).collect()
+}
+
+/// What came of all flows, and the one that is slowest.
+fn flow_tiles(report: &Report, language: Language) -> Vec<(&'static str, String, String)> {
+    let flows = &report.flows;
+    let expected: u64 = flows.iter().map(|flow| flow.expected).sum();
+    let received: u64 = flows.iter().map(|flow| flow.received).sum();
+    if expected == 0 {
+        return Vec::new();
+    }
+    let missing: u64 = flows.iter().map(|flow| flow.missing).sum();
+    let reach = (
+        language.of("reach of flows", "消息流到达率"),
+        percent(float(received) / float(expected)),
+        format!("{} {}", count(missing), language.of("missing", "缺失")),
+    );
+    let timed = flows
+        .iter()
+        .filter_map(|flow| Some((flow.since_due_ms.p99?, flow)));
+    let slowest = timed.max_by(|one, other| one.0.total_cmp(&other.0));
+    let slowest = slowest.map(|(p99, flow)| {
+        let name = language.of("slowest flow, p99", "最慢消息流 p99");
+        (name, time(p99), escape(&flow.name))
+    });
+    std::iter::once(reach).chain(slowest).collect()
 }
 
 fn foot(report: &Report, language: Language) -> String {
@@ -262,6 +288,28 @@ mod tests {
             }
             assert!(page.matches("<svg viewBox=\"0 0 640").count() >= 5);
         }
+    }
+
+    #[test]
+    fn flows_are_among_the_figures_that_one_remembers() {
+        let flow = |name: &str, p99| myriad_report::FlowReport {
+            name: name.to_owned(),
+            expected: 200,
+            received: 199,
+            missing: 1,
+            since_due_ms: myriad_report::RoundTripTimes {
+                p99: Some(p99),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let mut report = with_series();
+        report.flows = vec![flow("chat", 5.0), flow("posts<", 7.0)];
+        let page = page(&report, Language::English);
+        let reach = "<span>reach of flows</span><b>99.50%</b><small>2 missing</small>";
+        assert!(page.contains(reach), "{page}");
+        let slowest = "<span>slowest flow, p99</span><b>7.00 ms</b><small>posts&lt;</small>";
+        assert!(page.contains(slowest), "{page}");
     }
 
     #[test]
