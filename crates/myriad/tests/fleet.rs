@@ -114,30 +114,29 @@ impl Drop for Running {
 
 /// A nats-server with one user.
 struct Nats {
-    _process: Running,
+    process: Running,
     address: String,
 }
 
 impl Nats {
     fn start() -> Option<Self> {
+        Self::start_with(&["--user", "ann", "--pass", "s3cret"])
+    }
+
+    fn start_with(more: &[&str]) -> Option<Self> {
         let program = nats_program()?;
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("bound");
         drop(free);
         let port = address.port().to_string();
-        let mut process = Running::start(Command::new(program).args([
-            "--addr",
-            "127.0.0.1",
-            "--port",
-            &port,
-            "--user",
-            "ann",
-            "--pass",
-            "s3cret",
-        ]));
+        let mut process = Running::start(
+            Command::new(program)
+                .args(["--addr", "127.0.0.1", "--port", &port])
+                .args(more),
+        );
         process.wait_for("Server is ready");
         Some(Self {
-            _process: process,
+            process,
             address: address.to_string(),
         })
     }
@@ -146,12 +145,22 @@ impl Nats {
         format!("nats://ann:s3cret@{}", self.address)
     }
 
+    /// Stops the server, or lets it go on.
+    fn signal(&self, signal: &str) {
+        let id = self.process.process.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.expect("kill").success());
+    }
+
     /// Agents of these names, which wait for a controller.
     fn agents(&self, names: &[&str]) -> Vec<Running> {
+        self.agents_at(&self.url(), names)
+    }
+
+    fn agents_at(&self, url: &str, names: &[&str]) -> Vec<Running> {
         let start = |name: &&str| {
-            let url = self.url();
             Running::start(&mut myriad(&[
-                "swarm", "agent", "--nats", &url, "--name", name,
+                "swarm", "agent", "--nats", url, "--name", name,
             ]))
         };
         let mut agents: Vec<Running> = names.iter().map(start).collect();
@@ -348,6 +357,82 @@ fn groups_and_their_messages_are_divided_and_nothing_is_lost() {
     let sent = flows[0]["sent"].as_u64().expect("a count");
     assert_eq!(flows[0]["received"].as_u64(), Some(10 * sent));
     assert!((150..=250).contains(&sent), "{report:#}");
+}
+
+#[test]
+fn the_permissions_of_the_page_are_enough() {
+    let page = include_str!("../../../docs/fleet.md");
+    let (_, accounts) = page.split_once("```text\n").expect("the accounts");
+    let (accounts, _) = accounts.split_once("```").expect("their end");
+    let file = folder().join("accounts.conf");
+    std::fs::write(&file, accounts.replace("\"...\"", "\"s3cret\"")).expect("a file");
+    let Some(nats) = Nats::start_with(&["--config", &file.display().to_string()]) else {
+        return;
+    };
+    let server = Server::start(&["--drain", "1s"]);
+    let file = scenario(
+        "accounts.toml",
+        &server,
+        30,
+        "pushes = 2\nevery = \"100ms\"\n",
+    );
+    let url = |user: &str| format!("nats://{user}:s3cret@{}", nats.address);
+    let _agents = nats.agents_at(&url("agent"), &["a", "b"]);
+    let more = ["--agents", "2", "--live", "off", "--json", "-"];
+    let mut controller = myriad(&["swarm", &file, "--nats", &url("controller")]);
+    let output = controller.args(more).output().expect("a program");
+    let report = report(&output);
+    assert_eq!(report["outcome"], "finished", "{report:#}");
+    assert_eq!(report["messages"]["count"], 60, "{report:#}");
+}
+
+/// How long a NATS server is silent: longer than a push may settle, and shorter than agents are waited for.
+const SILENCE: Duration = Duration::from_millis(1500);
+
+#[test]
+fn what_agents_could_not_tell_in_the_settle_time_is_not_missed() {
+    let Some(nats) = Nats::start() else { return };
+    let server = Server::start(&["--drain", "1s"]);
+    let pushes = "pushes = 40\nevery = \"100ms\"\n";
+    let file = scenario("settle.toml", &server, 50, pushes);
+    let _agents = nats.agents(&["a", "b"]);
+    let changes = [
+        "--agents",
+        "2",
+        "--live",
+        "json",
+        "--set",
+        "hold.settle=700ms",
+    ];
+    let mut controller = myriad(&["swarm", &file, "--nats", &nats.url()]);
+    controller
+        .args(changes)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut controller = controller.spawn().expect("a program");
+    let mut lines = BufReader::new(controller.stdout.take().expect("piped")).lines();
+    let pushed = lines.find(|line| {
+        line.as_ref()
+            .expect("a line")
+            .contains("\"event\":\"push\"")
+    });
+    assert!(pushed.is_some(), "no push was measured");
+    // Pushes go on meanwhile, and reach the clients: only what agents tell waits.
+    nats.signal("-STOP");
+    std::thread::sleep(SILENCE);
+    nats.signal("-CONT");
+    let events =
+        lines.map(|line| -> Value { serde_json::from_str(&line.expect("a line")).expect("JSON") });
+    let pushes: Vec<Value> = events.filter(|event| event["event"] == "push").collect();
+    let _ = controller.wait();
+    assert_eq!(pushes.len(), 39);
+    for push in pushes {
+        assert_eq!(
+            (&push["received"], &push["missed"]),
+            (&50.into(), &0.into()),
+            "{push}"
+        );
+    }
 }
 
 #[test]

@@ -272,6 +272,37 @@ fn broadcast() {
 }
 
 #[test]
+fn another_number_of_clients_goes_for_everything_that_names_it() {
+    let server = Server::start(&[]);
+    let address = format!("server={}", server.address);
+    let output = myriad(&["swarm", &ready("broadcast.toml"), "--connections", "40"])
+        .args(["--var", &address, "-e", "connections=7", "--live", "off"])
+        .args(["--set", "publish.every=200ms", "--json", "-"])
+        .output()
+        .expect("a program");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["setup"]["connected"], 40);
+    let first = &report["thresholds"][0]["expression"];
+    assert_eq!(first, "setup:connected>=40");
+
+    let left = ["--connections", "40", "--threshold", "setup:connected>=50"];
+    let output = myriad(&["swarm", &ready("broadcast.toml")])
+        .args(left)
+        .output()
+        .expect("a program");
+    assert_eq!(output.status.code(), Some(104));
+    let said = text(&output);
+    assert!(
+        said.contains("--threshold 'setup:connected>=50': no run with 40 clients can hold it"),
+        "{said}"
+    );
+    let nameless = myriad(&["swarm", &ready("broadcast.toml"), "--var", "40"]).output();
+    let said = text(&nameless.expect("a program"));
+    assert!(said.contains("write NAME=VALUE with a variable"), "{said}");
+}
+
+#[test]
 fn idle_heartbeat() {
     let server = Server::start(&[]);
     let changes = [

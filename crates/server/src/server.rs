@@ -161,7 +161,7 @@ impl Server {
         format!(
             "listening on {} ({}, {}, up to {})",
             self.address,
-            driver_name(self.driver),
+            self.driver.name(),
             counted(self.shards as u64, "shard"),
             counted(self.max_connections, "connection"),
         )
@@ -197,14 +197,6 @@ impl Server {
     pub fn stop(self) -> Result<(), ServerError> {
         self.stopper().drain();
         self.wait()
-    }
-}
-
-/// The name of a driver as flags, logs and health checks have it.
-fn driver_name(driver: Driver) -> &'static str {
-    match driver {
-        Driver::IoUring => "io_uring",
-        Driver::Epoll => "epoll",
     }
 }
 
@@ -302,7 +294,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
                 tokens: Arc::clone(&tokens),
             }),
         );
-        let driver = driver_name(plan.driver);
+        let driver = plan.driver.name();
         let control = Control::new(
             &config,
             mesh.clone(),

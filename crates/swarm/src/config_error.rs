@@ -172,6 +172,11 @@ pub enum ConfigError {
     /// The API key holds characters that a header cannot carry.
     #[error("--api-key holds characters that a header cannot carry; check it for line breaks")]
     ApiKey,
+    /// The name or the value of a header has characters that no header has: the name.
+    #[error(
+        "--header {0:?} cannot be sent: its name has letters, digits and hyphens, and its value has one line; take out line breaks and other control characters"
+    )]
+    Header(String),
     /// No channel to publish to is known.
     #[error(
         "no channel to publish to is known; give --channel NAME or --publish-channel NAME, put ?channel=NAME into the targets, or use --publish-body plain"
@@ -215,20 +220,48 @@ pub enum ConfigError {
     /// The descriptor limit could not be read.
     #[error("the descriptor limit cannot be read or raised: {0}")]
     DescriptorLimit(String),
-    /// A threshold on a figure that the run does not measure: the threshold, and the option that would measure it.
-    #[error(
-        "--threshold '{0}' is about a figure that is measured with {1} only; give {1}, or leave the threshold out"
-    )]
-    Unmeasured(String, &'static str),
-    /// A threshold on a flow that there is not: the threshold, and the flow's name.
-    #[error("--threshold '{0}' is about a flow {1}, and no flow has that name; check the names")]
-    NoFlow(String, String),
+    /// A threshold that this run cannot be judged by: as given, and why.
+    #[error("--threshold '{0}': {1}")]
+    Threshold(String, ThresholdRefused),
     /// Something about flows: the key of the scenario, and what.
     #[error("{1}")]
     Flow(String, FlowError),
     /// Two options want standard output for themselves.
     #[error("{0} and {1} both write to standard output; give a file to one of them")]
     StandardOutput(&'static str, &'static str),
+}
+
+/// Why a run cannot be judged by a threshold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdRefused {
+    /// The run does not measure its figure: the option that would.
+    #[error("its figure is measured with {0} only; give {0}, or leave the threshold out")]
+    Unmeasured(&'static str),
+    /// It is about a flow that there is not.
+    #[error("no flow is named `{name}`; {}", choice(.nearest.as_deref(), .known))]
+    NoFlow {
+        /// As written.
+        name: String,
+        /// A name that is spelled nearly so.
+        nearest: Option<String>,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// It needs more connections than there are clients: so many.
+    #[error(
+        "no run with {} can hold it; write the number that --connections has, or in a scenario the same variable at both places",
+        counted(*.0, "client")
+    )]
+    TooFewClients(u64),
+}
+
+/// The name that was probably meant, or those that there are.
+fn choice(nearest: Option<&str>, known: &[String]) -> String {
+    match (nearest, known) {
+        (Some(nearest), _) => format!("did you mean `{nearest}`?"),
+        (None, []) => "the run has no flows".to_owned(),
+        (None, known) => format!("choose among {}", known.join(", ")),
+    }
 }
 
 impl From<SourceError> for ConfigError {

@@ -2,6 +2,7 @@
 
 use crate::engine::tls::TlsFailure;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Why a connection was not made, or did not last. Ordered, so that reports list kinds the same way every time.
@@ -93,6 +94,18 @@ pub enum Failure {
     Publish(u16),
     /// A publication could not be sent: there was no connection to its URL.
     PublishUnreached,
+    /// A kind beyond those that are told apart.
+    Other,
+}
+
+/// Most kinds that are told apart: a server may answer with any code, and an agent of a fleet tells all kinds in each message.
+pub(crate) const KINDS_MAX: usize = 1000;
+
+/// Adds to the count of a kind.
+pub(crate) fn add_failures(kinds: &mut BTreeMap<Failure, u64>, failure: Failure, count: u64) {
+    let is_told = kinds.len() < KINDS_MAX || kinds.contains_key(&failure);
+    let failure = if is_told { failure } else { Failure::Other };
+    *kinds.entry(failure).or_default() += count;
 }
 
 impl Failure {
@@ -423,6 +436,7 @@ impl fmt::Display for Failure {
             Self::Publish(0) => "publish_unanswered",
             Self::Publish(status) => return write!(f, "publish_{status}"),
             Self::PublishUnreached => "publish_unreached",
+            Self::Other => "other",
         })
     }
 }
@@ -430,6 +444,18 @@ impl fmt::Display for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_beyond_the_most_are_counted_together() {
+        let mut kinds = BTreeMap::new();
+        for code in 0..=u16::MAX {
+            add_failures(&mut kinds, Failure::SubscribeError(code), 2);
+        }
+        add_failures(&mut kinds, Failure::SubscribeError(7), 1);
+        assert_eq!(kinds.len(), KINDS_MAX + 1);
+        assert_eq!(kinds[&Failure::SubscribeError(7)], 3);
+        assert_eq!(kinds.values().sum::<u64>(), 2 * 65_536 + 1);
+    }
 
     #[test]
     fn every_status_has_a_next_step() {

@@ -39,10 +39,12 @@ mod dealing;
 mod echo_stamp;
 mod engine;
 mod failure;
+mod files;
 mod fleet;
 mod interrupt;
 mod machine;
 mod measure;
+mod nearest;
 mod open_loop;
 mod protocol;
 mod publisher;
@@ -62,7 +64,7 @@ pub use config::{
     FlowRoute, Flows, Incident, LiveStyle, Pace, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
     Reply, Requests, Said, StampPlace, Think, Tls, What,
 };
-pub use config_error::ConfigError;
+pub use config_error::{ConfigError, ThresholdRefused};
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 pub use engine::flows::accounts::{Accounts, AccountsError};
 pub use engine::flows::groups::GroupRule;
@@ -73,6 +75,7 @@ pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use engine::tls::TlsFailure;
 pub use failure::Failure;
+pub use files::{TokensError, read_tokens};
 pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, run_fleet, serve_agent};
 pub use interrupt::Interrupt;
 pub use measure::comeback_metric::ComebackMetric;

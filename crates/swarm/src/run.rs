@@ -398,10 +398,16 @@ impl Run<'_> {
     fn awaits_deliveries(&self, figures: &Figures) -> bool {
         let schedule = self.shared.answered_window().unwrap_or_default();
         let (replied, settle) = (figures.answered.last, self.config.settle);
-        let now = self.clock.now();
+        let now = self.known_until(self.clock.now());
         figures
             .deliveries
             .are_awaited(schedule, replied, settle, now)
+    }
+
+    /// Up to when it is known what came to the clients. A fleet's agents tell it a little later.
+    fn known_until(&self, now: Nanos) -> Nanos {
+        let link = self.link.as_ref();
+        link.map_or(now, |link| link.told_until(now))
     }
 
     /// Whether all agents have told how things stood after the end of schedules, and what their callers did. Alone, at once.
@@ -419,7 +425,8 @@ impl Run<'_> {
         let Some(ledger) = &self.shared.flows else {
             return true;
         };
-        let (now, window) = (self.clock.now(), self.shared.answered_window());
+        let now = self.known_until(self.clock.now());
+        let window = self.shared.answered_window();
         let until = window.unwrap_or_default().until;
         if now < until.plus(FLOWS_QUIET) {
             return false;

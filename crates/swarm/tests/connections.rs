@@ -417,6 +417,22 @@ fn what_the_server_said_to_a_refused_upgrade_is_shown() {
 }
 
 #[test]
+fn a_subprotocol_that_nobody_offered_is_no_handshake() {
+    for driver in drivers() {
+        let server = Server::start(3, |_| Admission::Subprotocol("chat"), |_, _, _| 200);
+        let mut config = server.config(driver, 3, 1);
+        let report = run(&config);
+        assert_eq!(report.errors, counts(&[("handshake_invalid", 3)]));
+        let said = &report.server_said["handshake_invalid"];
+        assert!(said.contains("101 Switching Protocols"), "{said}");
+        let header = |value: &str| ("Sec-WebSocket-Protocol".to_owned(), value.to_owned());
+        config.headers = vec![header("mqtt, chat")];
+        let report = run(&config);
+        assert_eq!(report.setup.connected, 3, "{:?}", report.errors);
+    }
+}
+
+#[test]
 fn a_refusal_of_any_length_is_kept_by_its_first_bytes() {
     const ENDLESS: &str = concat!(
         "HTTP/1.1 500 Oh\r\n\r\n",

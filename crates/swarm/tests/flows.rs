@@ -330,3 +330,30 @@ fn who_thinks_sends_again_when_its_message_has_come_back() {
         }
     }
 }
+
+#[test]
+fn a_stamp_that_is_looked_for_at_the_wrong_place_is_shown_with_a_message_that_came() {
+    let flow = "send = '{\"text\":\"${stamp}\"}'";
+    for (place, said) in [
+        (
+            "stamp-regex = 'id=(mf[0-9a-f]+)'",
+            "with stamp-regex = 'id=(mf[0-9a-f]+)'",
+        ),
+        ("stamp-json = \"/id\"", "at stamp-json = \"/id\""),
+    ] {
+        let (server, _) = serve(|_| Fault::None);
+        let config = config(server, drivers()[0], &format!("{flow}\n{place}"));
+        let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
+        let it = &report.flows[0];
+        assert!(it.expected > 0 && it.received == 0, "{it:?}");
+        let of_stamps = |warning: &&String| warning.contains("no stamp was found");
+        let warning = report.warnings.iter().find(of_stamps);
+        let warning = warning.unwrap_or_else(|| panic!("{:?}", report.warnings));
+        assert!(warning.contains(said), "{warning}");
+        assert!(warning.contains("\"{\"text\":\"mf"), "{warning}");
+        assert!(
+            warning.contains("Its stamp is at another place"),
+            "{warning}"
+        );
+    }
+}

@@ -8,6 +8,7 @@ mod support;
 
 use myriad_swarm::{
     Config, ConfigError, Outcome, PollPosition, Protocol, PublishBody, Report, Scheme, Threshold,
+    ThresholdRefused,
 };
 use std::time::Duration;
 use support::http::{Held, HttpServer, Reply, chunk};
@@ -406,6 +407,6 @@ fn options_that_do_not_fit_are_refused() {
     judged.thresholds = vec![Threshold::parse("held:early==0").unwrap()];
     assert!(matches!(
         error(&judged),
-        ConfigError::Unmeasured(_, "--expect-held")
+        ConfigError::Threshold(_, ThresholdRefused::Unmeasured("--expect-held"))
     ));
 }

@@ -4,6 +4,7 @@ mod compare;
 mod filling;
 mod find_max;
 mod fleet;
+mod machine;
 mod protocol;
 mod reporting;
 mod scenario;
@@ -14,9 +15,10 @@ use clap::{ArgGroup, Args, Subcommand};
 use compare::CompareArguments;
 use find_max::FindMaxArguments;
 use fleet::{AgentArguments, FleetArguments};
+use machine::{ChangeArguments, MachineArguments};
 use myriad_swarm::{
     ArrivalStage, Ca, Config, EXIT_INTERRUPTED, Endpoint, Incident, Interrupt, Outcome, Protocol,
-    Report, RunError, Scenario, SourceRanges, Target, Threshold, position, time_range,
+    Report, RunError, Scenario, Target, Threshold, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
 pub(crate) use protocol::protocol;
@@ -24,7 +26,7 @@ use reporting::ReportingArguments;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use values::{Body, CloseName, DriverName, Live, Payload, Tokens, ca, header, tokens};
+use values::{Body, CloseName, Live, Payload, Tokens, ca, header, tokens};
 
 /// Clients when no other number is given.
 const CONNECTIONS_DEFAULT: u64 = 1000;
@@ -49,9 +51,8 @@ pub(crate) struct Arguments {
     /// over them in turn. Or the file of a scenario
     #[arg(required = true, value_name = "URL|SCENARIO.toml", value_parser = What::parse)]
     what: Vec<What>,
-    /// Change a key of the scenario, such as terminals.count=200; may be repeated [default: the file as it is]
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    changes: ChangeArguments,
     /// Clients to connect [default: 1k]
     #[arg(long, short = 'c', visible_alias = "vus", short_alias = 'u', value_name = "COUNT", value_parser = count)]
     connections: Option<u64>,
@@ -87,16 +88,8 @@ pub(crate) struct Arguments {
     /// Connections being established at once; fewer while attempts time out [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = count)]
     connecting_max: Option<u64>,
-    /// Time to hold the crowd, from the end of connecting and with --warmup in it [default: until the pushes are over,
-    /// or 60s]
-    #[arg(long, short = 'd', visible_short_alias = 'z', value_name = "TIME", value_parser = duration)]
-    duration: Option<Duration>,
-    /// Threads [default: one per core, more where descriptor tables are small]
-    #[arg(long, short = 't', value_name = "COUNT")]
-    threads: Option<u32>,
-    /// How to drive sockets
-    #[arg(long, value_enum, default_value = "auto")]
-    driver: DriverName,
+    #[command(flatten)]
+    machine: MachineArguments,
     /// File of CAs in PEM that servers of wss:// and https:// have to be signed by, instead of the CAs that this machine trusts
     /// [default: those of this machine]
     #[arg(long, visible_alias = "cacert", value_name = "FILE", value_parser = ca)]
@@ -107,9 +100,6 @@ pub(crate) struct Arguments {
     /// A client that has been connected resumes its TLS session when it connects again [default: each handshake is a full one]
     #[arg(long)]
     tls_resume: bool,
-    /// Source addresses: ranges, CIDR blocks or single addresses, separated by commas [default: chosen automatically]
-    #[arg(long, value_name = "RANGES", value_parser = SourceRanges::parse)]
-    source_ip: Option<SourceRanges>,
     /// Time a connection may take [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     connect_timeout: Option<Duration>,
@@ -333,11 +323,11 @@ pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
             return ExitCode::from(BAD_ARGUMENTS);
         }
     };
-    let (fleet, sets) = (arguments.fleet.clone(), arguments.set.clone());
+    let fleet = arguments.fleet.clone();
     let config = match &scenario {
         Some(scenario) if fleet.is_wanted() => {
             let config = arguments.over(scenario.config.clone());
-            return fleet.run(scenario, sets, &config);
+            return fleet.run(scenario, &config);
         }
         Some(scenario) => arguments.over(scenario.config.clone()),
         None => arguments.into_config(),

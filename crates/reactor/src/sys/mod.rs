@@ -53,6 +53,23 @@ impl std::fmt::Display for DriverUnavailable {
 impl std::error::Error for DriverUnavailable {}
 
 impl Driver {
+    /// Its name in options, logs and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IoUring => "io_uring",
+            Self::Epoll => "epoll",
+        }
+    }
+
+    /// The driver of that name; none where there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::IoUring, Self::Epoll]
+            .into_iter()
+            .find(|driver| driver.name() == name)
+    }
+
     /// Tries io_uring: uses every flag and operation that the driver needs once.
     ///
     /// # Errors

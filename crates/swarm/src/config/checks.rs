@@ -5,15 +5,17 @@ use super::{
     Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
     RETRIES_MAX, TARGETS_MAX, What,
 };
-use crate::config_error::ConfigError;
+use crate::config_error::{ConfigError, ThresholdRefused};
 use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::plan::PollPosition;
 use crate::engine::session::EPOCH_BYTES_MAX;
-use crate::measure::threshold::LoadOption;
+use crate::measure::threshold::{LoadOption, Threshold};
+use crate::nearest::nearest;
 use crate::protocol::Scheme;
 use crate::report::output::Destination;
 use crate::stamp::STAMP_BYTES;
 use crate::target::Target;
+use hyper::header::{HeaderName, HeaderValue};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ impl Config {
         if self.targets.len() > TARGETS_MAX {
             return Err(ConfigError::TooManyTargets);
         }
+        self.check_headers()?;
         if self.connections == 0 || self.connections > 1 << 31 {
             return Err(ConfigError::Connections(self.connections));
         }
@@ -250,20 +253,44 @@ impl Config {
         };
         for threshold in &self.thresholds {
             let missing = threshold.load().filter(|load| !is_given(*load));
-            if let Some(load) = missing {
+            let unmeasured = missing.map(|load| ThresholdRefused::Unmeasured(load.name()));
+            let refused = unmeasured
+                .or_else(|| self.unknown_flow(threshold))
+                .or_else(|| {
+                    let can_hold = threshold.can_hold_with(self.connections);
+                    (!can_hold).then_some(ThresholdRefused::TooFewClients(self.connections))
+                });
+            if let Some(refused) = refused {
                 let expression = threshold.expression.clone();
-                return Err(ConfigError::Unmeasured(expression, load.name()));
-            }
-            let flows = self.flows.iter().flat_map(|flows| &flows.flows);
-            let mut names = flows.map(|flow| flow.name.as_str());
-            if let Some(name) = threshold.flow()
-                && !names.any(|known| known == name)
-            {
-                let expression = threshold.expression.clone();
-                return Err(ConfigError::NoFlow(expression, name.to_owned()));
+                return Err(ConfigError::Threshold(expression, refused));
             }
         }
         Ok(())
+    }
+
+    /// What is said of a threshold on a flow that there is not.
+    fn unknown_flow(&self, threshold: &Threshold) -> Option<ThresholdRefused> {
+        let name = threshold.flow()?;
+        let flows = self.flows.iter().flat_map(|flows| &flows.flows);
+        let known: Vec<String> = flows.map(|flow| flow.name.clone()).collect();
+        let is_known = known.iter().any(|it| it == name);
+        (!is_known).then(|| ThresholdRefused::NoFlow {
+            name: name.to_owned(),
+            nearest: nearest(name, &known),
+            known,
+        })
+    }
+
+    /// Refuses headers that would end their line, and so add others, or end the request's head.
+    fn check_headers(&self) -> Result<(), ConfigError> {
+        let wrong = self.headers.iter().find(|(name, value)| {
+            let is_name = HeaderName::from_bytes(name.as_bytes()).is_ok();
+            !is_name || HeaderValue::from_bytes(value.as_bytes()).is_err()
+        });
+        match wrong {
+            Some((name, _)) => Err(ConfigError::Header(name.clone())),
+            None => Ok(()),
+        }
     }
 
     fn check_requests(&self) -> Result<(), ConfigError> {

@@ -188,8 +188,11 @@ pub enum FlowError {
     #[error("'{0}' is no method of HTTP; write one such as GET or POST")]
     Method(String),
     /// The name of a header.
-    #[error("'{0}' cannot name a header")]
+    #[error("'{0}' cannot name a header; write letters, digits and hyphens")]
     Header(String),
+    /// The value of a header has more than one line: the header's name.
+    #[error("the value of {0} cannot be sent; take out line breaks and other control characters")]
+    HeaderValue(String),
     /// Requests at once.
     #[error("{0} is out of range; give 1 to {CALL_CONNECTIONS_MAX} connections")]
     Connections(u32),

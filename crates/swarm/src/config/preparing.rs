@@ -12,6 +12,7 @@ use crate::engine::deal::Deal;
 use crate::engine::plan::{HttpPlan, Plan};
 use crate::engine::sources::Sources;
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
+use crate::fleet::Pushes;
 use crate::machine::Here;
 use crate::random;
 use crate::target::Target;
@@ -27,6 +28,8 @@ pub(crate) struct Prepared {
     pub channels: Vec<String>,
     pub driver: Driver,
     pub tables: Tables,
+    /// When publications are made; none if they are not.
+    pub pushes: Option<Pushes>,
     /// What a person should know about the choices made.
     pub notices: Vec<String>,
 }
@@ -101,6 +104,7 @@ impl Config {
             channels,
             driver,
             tables,
+            pushes: self.publish.as_ref().map(Pushes::of),
             notices,
         })
     }

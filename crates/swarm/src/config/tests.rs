@@ -1,7 +1,7 @@
 //! How runs are dealt out, and what is refused.
 
 use super::*;
-use crate::config_error::ConfigError;
+use crate::config_error::{ConfigError, ThresholdRefused};
 use crate::engine::plan::Answer;
 use crate::engine::thread::Tables;
 use myriad_reactor::descriptor_limit;
@@ -130,7 +130,8 @@ fn a_threshold_on_what_is_not_measured_is_refused() {
         ("request:lost==0", "--request"),
         ("accepted<5ms", "--publish"),
     ] {
-        let refused = ConfigError::Unmeasured(expression.to_owned(), option);
+        let unmeasured = ThresholdRefused::Unmeasured(option);
+        let refused = ConfigError::Threshold(expression.to_owned(), unmeasured);
         assert_eq!(prepare(expression, &|_| ()), Err(refused));
         let with_every_load = prepare(expression, &|config| {
             config.echo = Some(Echo::new(1.0));

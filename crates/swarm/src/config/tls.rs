@@ -4,8 +4,8 @@ use super::{Config, Endpoint};
 use crate::config_error::ConfigError;
 use crate::engine::flows::plan::{FlowsPlan, Route};
 use crate::engine::tls::{Tickets, TlsPlan};
+use crate::files::read_bounded;
 use std::fmt;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::Resumption;
@@ -117,14 +117,8 @@ impl Ca {
             problem,
         };
         let unreadable = |why: std::io::Error| error(CaProblem::Read(why.to_string()));
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let mut pem = Vec::new();
-        file.take(CA_BYTES_MAX + 1)
-            .read_to_end(&mut pem)
-            .map_err(unreadable)?;
-        if pem.len() as u64 > CA_BYTES_MAX {
-            return Err(error(CaProblem::Large));
-        }
+        let pem = read_bounded(path, CA_BYTES_MAX).map_err(unreadable)?;
+        let pem = pem.ok_or_else(|| error(CaProblem::Large))?;
         Self::parse(&name, &pem)
     }
 

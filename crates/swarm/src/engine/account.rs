@@ -2,10 +2,11 @@
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
+use crate::engine::flows::unstamped::Examples;
 use crate::engine::membership::Membership;
 use crate::engine::session::Delivered;
 use crate::engine::shared::{Account, Stage};
-use crate::failure::Failure;
+use crate::failure::{Failure, add_failures};
 use crate::measure::process::thread_time;
 use crate::measure::push::{Base, PushKey, Tally, as_micros};
 use hdrhistogram::Histogram;
@@ -37,6 +38,8 @@ pub(super) struct Notes {
     pub(super) delivered: Vec<Delivered>,
     pub(super) deliveries_expected: u64,
     pub(super) deliveries_possible: u64,
+    /// Messages in which no stamp was found.
+    pub(super) unstamped: Examples,
     pub(super) open_by_target: Vec<u32>,
     /// Terminals that stall.
     pub(super) stalling_by_target: Vec<u32>,
@@ -80,9 +83,12 @@ impl World {
             }
         }
         for failure in self.notes.failures.drain(..) {
-            *account.failures.entry(failure).or_default() += 1;
+            add_failures(&mut account.failures, failure, 1);
         }
         account.answers.extend(self.notes.answers.drain(..));
+        if let Some(example) = self.notes.unstamped.take_new() {
+            account.unstamped = Some(example);
+        }
         for (code, reason) in self.notes.closes.drain(..) {
             let close = account.closes.entry(code).or_default();
             close.count += 1;
@@ -135,7 +141,7 @@ impl World {
             return;
         }
         for failure in self.notes.comeback_failures.drain(..) {
-            *account.comebacks.failures.entry(failure).or_default() += 1;
+            add_failures(&mut account.comebacks.failures, failure, 1);
         }
         record_all(&mut self.notes.comeback_times, &mut account.comebacks.times);
         account.comebacks.storms.clone_from(&self.storms);

@@ -373,6 +373,11 @@ impl Plan {
         u64::from(sequence - 1) * self.stream_count() + u64::from(stream) + 1
     }
 
+    /// The number of the last publication of so many rounds.
+    pub(crate) fn numbers_of_rounds(&self, rounds: u64) -> u64 {
+        rounds.saturating_mul(self.stream_count())
+    }
+
     /// Whether any terminal of the run subscribes to a stream. With fewer terminals than targets, the last targets have
     /// none.
     pub(crate) fn is_wanted(&self, stream: u16) -> bool {

@@ -362,6 +362,9 @@ impl World {
     fn recognise(&mut self, channel: &str, publication: &Publication<'_>) -> Heard {
         let data = publication.data.as_bytes();
         let flow = self.recognise_flow(data);
+        if flow.is_none() && self.flows.is_some() {
+            self.keep_unstamped(data);
+        }
         let session = self.plan.session.as_ref().expect("the run has sessions");
         let epochs = &mut self.sessions.as_mut().expect("the run has sessions").epochs;
         let channel = session.index_of(channel);
@@ -383,6 +386,8 @@ impl World {
 
     /// Counts a publication at one terminal, and judges it by its offset and by its stamp.
     fn hear_publication(&mut self, token: Token, heard: Heard, now: Nanos) {
+        let is_unstamped = heard.flow.is_none() && self.flows.is_some();
+        self.totals.unstamped += u64::from(is_unstamped);
         let slot = heard
             .channel
             .and_then(|channel| self.slot_of_channel(token.index, channel));

@@ -8,6 +8,7 @@ use crate::engine::comeback::{ComebackFigures, ComebackTotals};
 use crate::engine::flows::ledger::FlowLedger;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::flows::presence::Presence;
+use crate::engine::flows::unstamped::Unstamped;
 use crate::engine::plan::Plan;
 use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::{UnwellFigures, UnwellTotals};
@@ -101,6 +102,8 @@ pub(crate) struct Totals {
     pub unexpected: u64,
     /// Messages that belong to no measured publication, and publications of clients that no client made.
     pub unmeasured: u64,
+    /// Messages in which no stamp of a flow was found.
+    pub unstamped: u64,
     /// Publications that came to clients which had connected after the roll call.
     pub replayed: u64,
     /// The same as gaps, overtaken and duplicates, by the offsets that a protocol gives to publications.
@@ -162,6 +165,7 @@ impl Totals {
         self.duplicates += other.duplicates;
         self.unexpected += other.unexpected;
         self.unmeasured += other.unmeasured;
+        self.unstamped += other.unstamped;
         self.replayed += other.replayed;
         self.offset_gaps += other.offset_gaps;
         self.offset_overtaken += other.offset_overtaken;
@@ -230,6 +234,8 @@ pub(crate) struct Account {
     pub closes: BTreeMap<Option<u16>, Closes>,
     /// The first bytes of what the server said, by kind of failure.
     pub answers: BTreeMap<Failure, Vec<u8>>,
+    /// A message in which no stamp of a flow was found.
+    pub unstamped: Option<Unstamped>,
     /// Terminals open now, by target.
     pub open_by_target: Vec<u32>,
     /// From the first packet of the first attempt to the upgrade's answer, in microseconds.
@@ -271,6 +277,7 @@ impl Account {
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
             answers: BTreeMap::new(),
+            unstamped: None,
             open_by_target: vec![0; target_count],
             setup_times: microseconds(),
             pong_times: microseconds(),

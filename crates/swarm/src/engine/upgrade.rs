@@ -177,7 +177,7 @@ impl World {
             Extension::Deflate => check_response_to_offer(&head, &key.accept()),
         };
         match judged {
-            Ok(_) if !self.agrees_to_encoding(&head) => invalid,
+            Ok(_) if !self.is_subprotocol_offered(&head) => invalid,
             Ok(agreed) => Answer::Granted {
                 head_bytes: head.head_bytes(),
                 agreed,
@@ -193,11 +193,27 @@ impl World {
 }
 
 impl World {
-    /// Whether a server that was asked for protobuf will speak it.
-    fn agrees_to_encoding(&self, head: &ResponseHead<'_>) -> bool {
+    /// Whether the server speaks a subprotocol that it was offered (RFC 6455, section 4.1), or none where that will do: one that was
+    /// asked for protobuf has to say that it will.
+    fn is_subprotocol_offered(&self, head: &ResponseHead<'_>) -> bool {
         let encoding = self.plan.session.as_ref().map(|session| session.encoding);
-        let (name, value) = PROTOBUF_OFFER;
-        encoding != Some(Encoding::Protobuf) || head.header(name) == Some(value.as_bytes())
+        let needs_protobuf = encoding == Some(Encoding::Protobuf);
+        let (name, protobuf) = PROTOBUF_OFFER;
+        let mut answers = head.headers(name);
+        match (answers.next(), answers.next()) {
+            (None, _) => !needs_protobuf,
+            (Some(answer), None) if needs_protobuf => answer == protobuf.as_bytes(),
+            (Some(answer), None) => self.offers(answer),
+            (Some(_), Some(_)) => false,
+        }
+    }
+
+    /// Whether a header of the scenario, or of the command line, has this subprotocol in its list.
+    fn offers(&self, subprotocol: &[u8]) -> bool {
+        let headers = self.plan.headers.iter();
+        let offers = headers.filter(|(name, _)| name.eq_ignore_ascii_case(PROTOBUF_OFFER.0));
+        let mut offered = offers.flat_map(|(_, list)| list.split(','));
+        offered.any(|one| one.trim().as_bytes() == subprotocol)
     }
 }
 

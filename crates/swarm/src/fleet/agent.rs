@@ -1,14 +1,16 @@
 //! `myriad swarm agent`: waits for a controller, works for it, and waits for the next one.
 
+mod clocks;
+mod orders;
+
 use super::FleetError;
 use super::crew::Crew;
 use super::messages::{
-    Answer, Beacon, BeaconOrder, Capacity, FILE_BYTES_MAX, FileKind, HELLO, Hello, Job, Request,
-    read, shown_name, subject_of_agent, subject_of_run, written,
+    Beacon, BeaconOrder, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
+    subject_of_run, written,
 };
 use super::nats::{Nats, connect};
-use super::offset::{Exchange, Offset, best, wall_now};
-use super::preparing::prepare;
+use super::offset::Offset;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
 use crate::engine::shared::Ending;
@@ -16,13 +18,12 @@ use crate::interrupt::Interrupt;
 use crate::machine::Here;
 use crate::random;
 use async_nats::{Client, Message, Subscriber};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use clocks::compare_once;
 use futures_util::StreamExt as _;
 use myriad_reactor::{Driver, descriptor_limit};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep};
 
 /// How often an agent says that it is there.
 const HELLO_EVERY: Duration = Duration::from_secs(1);
@@ -35,13 +36,6 @@ const CONTROLLER_GONE: Duration = Duration::from_secs(5);
 
 /// How often clocks are compared during a run.
 const CLOCK_EVERY: Duration = Duration::from_secs(10);
-
-/// Exchanges of a comparison, and the time for one of them.
-const EXCHANGES: usize = 16;
-const EXCHANGE_WITHIN: Duration = Duration::from_secs(1);
-
-/// A start that is later than this is none.
-const START_AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// An agent.
 #[derive(Clone, Debug)]
@@ -210,141 +204,6 @@ impl<S: Fn(&str)> Agent<'_, S> {
         let _ = self.client.publish(reply, written(&answer).into()).await;
     }
 
-    /// Does what is asked; none if who asks is not the one it works for.
-    async fn carry_out(&mut self, request: Request) -> Option<Answer> {
-        let run = match &request {
-            Request::Claim { .. } => None,
-            Request::File { run, .. }
-            | Request::Prepare { run, .. }
-            | Request::Start { run, .. }
-            | Request::Release { run } => Some(run.clone()),
-        };
-        if let Some(run) = run {
-            let is_ours = self.work.as_ref().is_some_and(|work| work.run == run);
-            if !is_ours {
-                return None;
-            }
-        }
-        match request {
-            Request::Claim {
-                run,
-                controller,
-                version,
-            } => self.claim(run, &controller, &version).await,
-            Request::File {
-                file, at, base64, ..
-            } => self.take_file(file, at, &base64),
-            Request::Prepare { job, .. } => Some(self.prepare(*job).await),
-            Request::Start { at, .. } => {
-                let work = self.work.as_mut()?;
-                let ready = work.ready.as_ref()?;
-                if at.since(ready.clock.now()) > START_AHEAD_MAX {
-                    let reason = "the start is more than a minute ahead".to_owned();
-                    return Some(Answer::Refused { reason });
-                }
-                work.start = Some(at);
-                Some(Answer::Done)
-            }
-            Request::Release { .. } => {
-                self.work.as_mut()?.is_over = true;
-                Some(Answer::Done)
-            }
-        }
-    }
-
-    async fn claim(&mut self, run: String, controller: &str, version: &str) -> Option<Answer> {
-        if let Some(work) = &self.work {
-            let with = work.controller.clone();
-            return Some(match work.run == run {
-                // The answer to the first one was lost.
-                true => Answer::Done,
-                false => Answer::Busy { with },
-            });
-        }
-        if !super::messages::is_id(&run) {
-            return None;
-        }
-        if version != env!("CARGO_PKG_VERSION") {
-            let own = env!("CARGO_PKG_VERSION");
-            let reason = format!("it has version {own} of myriad; install the same everywhere");
-            return Some(Answer::Refused { reason });
-        }
-        let beacons = self.client.subscribe(subject_of_run(&run, "beacon"));
-        let beacons = beacons.await.ok()?;
-        let controller = shown_name(controller);
-        (self.say)(&format!("{} works for {controller}", self.name));
-        self.work = Some(Work {
-            run,
-            controller,
-            beacons,
-            heard: Instant::now(),
-            files: BTreeMap::new(),
-            ready: None,
-            start: None,
-            crew: None,
-            next_clock: Instant::now() + CLOCK_EVERY,
-            is_over: false,
-        });
-        Some(Answer::Done)
-    }
-
-    /// Takes a part of a file, each behind the one before.
-    fn take_file(&mut self, kind: FileKind, at: usize, base64: &str) -> Option<Answer> {
-        let file = self.work.as_mut()?.files.entry(kind).or_default();
-        let part = STANDARD.decode(base64).ok()?;
-        // A part whose answer was lost comes again.
-        if at > file.len() || at + part.len() > FILE_BYTES_MAX {
-            let reason = "a part of a file is missing, or it is too large".to_owned();
-            return Some(Answer::Refused { reason });
-        }
-        file.truncate(at);
-        file.extend(part);
-        Some(Answer::Done)
-    }
-
-    async fn prepare(&mut self, job: Job) -> Answer {
-        let Some(work) = &mut self.work else {
-            let reason = "it works for nobody".to_owned();
-            return Answer::Refused { reason };
-        };
-        let prepared = match prepare(&work.files, job, &self.id) {
-            Ok(prepared) => prepared,
-            Err(reason) => return Answer::Refused { reason },
-        };
-        let run = work.run.clone();
-        let here = RunClock::start();
-        let Some(offset) = compare(&self.client, &run, here).await else {
-            let reason = "the controller's clock does not answer".to_owned();
-            return Answer::Refused { reason };
-        };
-        work.ready = Some(Ready {
-            prepared,
-            clock: here.shifted(offset.nanos),
-            offset,
-        });
-        Answer::Ready { clock: offset }
-    }
-
-    /// Starts the threads: it is time.
-    fn start(&mut self) {
-        let Some(work) = &mut self.work else { return };
-        work.start = None;
-        let Some(ready) = work.ready.take() else {
-            return;
-        };
-        match Crew::start(ready.prepared, ready.clock, ready.offset) {
-            Ok(crew) => {
-                let terminals = myriad_units::counted(crew.terminals(), "terminal");
-                (self.say)(&format!("{} has {terminals}", self.name));
-                work.crew = Some(crew);
-            }
-            Err(error) => {
-                (self.say)(&format!("a thread could not be started: {error}"));
-                work.is_over = true;
-            }
-        }
-    }
-
     fn hear(&mut self, message: Option<&Message>) {
         let Some(work) = &mut self.work else { return };
         let Some(message) = message else {
@@ -416,36 +275,4 @@ impl<S: Fn(&str)> Agent<'_, S> {
         }
         let _ = self.client.flush().await;
     }
-}
-
-/// Compares clocks during a run: `here` reads the controller's time already, if nothing has drifted.
-async fn compare_once(client: &Client, run: &str, crew: &Crew) -> Option<Offset> {
-    let offset = compare(client, run, crew.clock()).await?;
-    Some(Offset {
-        nanos: crew.offset().nanos.saturating_add(offset.nanos),
-        ..offset
-    })
-}
-
-/// Compares this clock with the controller's.
-async fn compare(client: &Client, run: &str, here: RunClock) -> Option<Offset> {
-    let subject = subject_of_run(run, "clock");
-    let mut exchanges = Vec::with_capacity(EXCHANGES);
-    for _ in 0..EXCHANGES {
-        let (sent, wall_sent) = (here.now().0, wall_now());
-        let asked = client.request(subject.clone(), "".into());
-        let Ok(Ok(answer)) = timeout(EXCHANGE_WITHIN, asked).await else {
-            break;
-        };
-        let answered = here.now().0;
-        if let Some(told) = read(&answer.payload) {
-            exchanges.push(Exchange {
-                sent,
-                answered,
-                wall_sent,
-                told,
-            });
-        }
-    }
-    best(&exchanges)
 }

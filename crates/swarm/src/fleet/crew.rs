@@ -2,6 +2,7 @@
 
 use super::messages::{Beacon, BeaconOrder};
 use super::offset::Offset;
+use super::pushes::Pushes;
 use super::state::{MachineState, State, Told};
 use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
@@ -38,6 +39,8 @@ pub(super) struct Crew {
     told: Told,
     /// The newest beacon that was obeyed.
     beacon: u64,
+    /// When the controller publishes; none if it does not.
+    pushes: Option<Pushes>,
 }
 
 impl Crew {
@@ -62,9 +65,11 @@ impl Crew {
             number: 0,
             told: Told::default(),
             beacon: 0,
+            pushes: prepared.pushes,
             plan,
             shared,
         };
+        crew.believe(now);
         for thread in slice.thread_numbers() {
             let (plan, shared) = (Arc::clone(&crew.plan), Arc::clone(&crew.shared));
             match spawn(
@@ -114,6 +119,7 @@ impl Crew {
         if let Some(at) = beacon.connected_at {
             self.shared.note_connected(at);
         }
+        self.believe(self.clock.now());
         self.shared
             .forget_measured(&self.plan, beacon.measured_from);
         let Some((from, until)) = beacon.schedule else {
@@ -130,6 +136,16 @@ impl Crew {
                 caller.stop(until);
             }
         }
+    }
+
+    /// Bounds the stamps that are taken for those of the controller's publications.
+    fn believe(&self, now: Nanos) {
+        let Some(pushes) = self.pushes else { return };
+        let connected_at = self.shared.connected_at();
+        let connected = connected_at.map_or(Duration::ZERO, |at| now.since(at));
+        let rounds = pushes.rounds_max(connected);
+        let ledger = &self.shared.ledger;
+        ledger.may_be_made(self.plan.numbers_of_rounds(rounds));
     }
 
     /// Closes all connections, whoever asks.
@@ -168,6 +184,7 @@ impl Crew {
     /// Everything so far.
     pub(super) fn state(&mut self) -> State {
         let now = self.clock.now();
+        self.believe(now);
         if now >= self.next_watch {
             self.next_watch = now.plus(WATCHED_EVERY);
             let threads = self.slice.thread_numbers();

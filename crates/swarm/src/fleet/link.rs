@@ -51,6 +51,18 @@ struct Heard {
     lost: Option<Nanos>,
 }
 
+/// The earliest of the times of which agents have told everything. One that has told nothing for longer is lost, or has more to
+/// tell than fits into its messages, and is not waited for.
+fn told_until(now: Nanos, told: impl Iterator<Item = Nanos>) -> Nanos {
+    let earliest = told.min().unwrap_or(now).min(now);
+    let silent_since = now.0.saturating_sub(nanos(AGENT_LOST));
+    earliest.max(Nanos(silent_since))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The agents of a run.
 pub(crate) struct Link {
     client: Client,
@@ -231,6 +243,13 @@ impl Link {
         left.all(|heard| heard.at >= at)
     }
 
+    /// Up to when it is known what the agents saw: what they have not told yet may have come to them all the same.
+    pub(crate) fn told_until(&self, now: Nanos) -> Nanos {
+        let heard = self.heard();
+        let left = heard.iter().filter(|heard| heard.lost.is_none());
+        told_until(now, left.map(|heard| heard.at))
+    }
+
     /// Whether all requests of callers have ended.
     pub(crate) fn have_callers_ended(&self) -> bool {
         let heard = self.heard();
@@ -306,5 +325,20 @@ impl Link {
             let _ = tokio::time::timeout(Duration::from_secs(1), asked).await;
         }
         let _ = self.client.flush().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_has_not_told_is_not_taken_for_what_did_not_come() {
+        let at = |millis: u64| Nanos(millis * 1_000_000);
+        let until = |told: &[u64]| told_until(at(9_000), told.iter().map(|it| at(*it)));
+        assert_eq!(until(&[8_900, 8_750, 8_800]), at(8_750));
+        assert_eq!(until(&[9_001]), at(9_000), "clocks are off by a little");
+        assert_eq!(until(&[8_900, 10]), at(6_000));
+        assert_eq!(until(&[]), at(9_000));
     }
 }

@@ -15,7 +15,6 @@ use super::offset::Offset;
 use crate::clock::Nanos;
 use crate::engine::deal::Slice;
 use crate::engine::shared::Ending;
-use myriad_reactor::Driver;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -169,14 +168,6 @@ pub(super) struct Job {
     /// The run in stamps, and the seed of what is random.
     pub run: u16,
     pub seed: u64,
-}
-
-/// A driver as jobs name it.
-pub(super) fn driver_name(driver: Driver) -> &'static str {
-    match driver {
-        Driver::IoUring => "io_uring",
-        Driver::Epoll => "epoll",
-    }
 }
 
 /// What a controller tells all its agents, again and again: one that is lost does no harm.

@@ -8,7 +8,7 @@
 //! * `division`: who gets how much of the crowd (`crate::engine::deal` is the result); `offset`: whose clock is how far off;
 //! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `crew`: an agent's threads;
 //! * `recruiting`: a controller finds its agents and prepares them; `link`: what it hears of them then;
-//! * `state`: an agent's figures on their way.
+//! * `state`: an agent's figures on their way; `pushes`: which publications an agent believes in.
 
 mod agent;
 mod crew;
@@ -18,12 +18,14 @@ mod messages;
 mod nats;
 mod offset;
 mod preparing;
+mod pushes;
 mod recruiting;
 mod state;
 
 pub use agent::{AgentOptions, serve_agent};
 pub(crate) use link::{FLEET_SCHEDULE_AHEAD, Link};
 pub use nats::Nats;
+pub(crate) use pushes::Pushes;
 pub use recruiting::{FleetOptions, run_fleet};
 pub(crate) use state::MachineState;
 

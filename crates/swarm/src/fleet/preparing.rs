@@ -38,11 +38,7 @@ pub(super) fn prepare(
     let mut config = scenario.config;
     config.connections = job.connections;
     config.duration = job.duration;
-    config.driver = match job.driver.as_deref() {
-        Some("io_uring") => Some(Driver::IoUring),
-        Some("epoll") => Some(Driver::Epoll),
-        _ => None,
-    };
+    config.driver = job.driver.as_deref().and_then(Driver::named);
     config.live = LiveStyle::Off;
     let whole: u64 = job.slices.iter().map(|it| u64::from(it.terminals)).sum();
     let deal = Deal::of(job.slices, Some(job.own)).filter(|_| whole == job.connections);

@@ -6,9 +6,10 @@ use super::offset::Offset;
 use crate::clock::Nanos;
 use crate::engine::deal::Slice;
 use crate::engine::flows::figures::FlowFigures;
+use crate::engine::flows::unstamped::{EXAMPLE_BYTES_MAX, Unstamped};
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
 use crate::engine::tls::TlsFigures;
-use crate::failure::Failure;
+use crate::failure::{Failure, add_failures};
 use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Entry, PushKey, Tally, as_micros, microseconds};
 use crate::measure::round_trip::RoundTrips;
@@ -23,8 +24,11 @@ const TALLIES_BYTES_MAX: usize = 400 << 10;
 /// Bytes of one bucket of a histogram on its way, about.
 const BUCKET_BYTES: usize = 5;
 
-/// Most kinds of failures, close codes and publications of one message.
+/// Most close codes and publications of one message. The protocol has some 2,000 codes, and publications are bounded by their bytes.
 const KINDS_MAX: usize = 10_000;
+
+/// Most examples of what the server said.
+const ANSWERS_MAX: usize = 256;
 
 /// A histogram of microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +77,7 @@ pub(super) struct State {
     failures: Vec<(Failure, u64)>,
     closes: Vec<(Option<u16>, Closes)>,
     answers: Vec<(Failure, Vec<u8>)>,
+    unstamped: Option<Unstamped>,
     open_by_target: Vec<u32>,
     setup_times: Times,
     pong_times: Times,
@@ -112,7 +117,7 @@ impl State {
             state.fatal = state.fatal.take().or_else(|| account.fatal.clone());
             state.totals.merge(&account.totals);
             for (failure, count) in &account.failures {
-                *failures.entry(*failure).or_default() += count;
+                add_failures(&mut failures, *failure, *count);
             }
             for (code, more) in &account.closes {
                 let sum = closes.entry(*code).or_default();
@@ -122,8 +127,13 @@ impl State {
                 }
             }
             for (failure, answer) in &account.answers {
+                if answers.len() == ANSWERS_MAX {
+                    break;
+                }
                 answers.entry(*failure).or_insert_with(|| answer.clone());
             }
+            let example = state.unstamped.take();
+            state.unstamped = Unstamped::better(example, account.unstamped.as_ref());
             state.open_by_target.resize(account.open_by_target.len(), 0);
             for (sum, more) in state.open_by_target.iter_mut().zip(&account.open_by_target) {
                 *sum += more;
@@ -163,6 +173,7 @@ impl State {
             failures: Vec::new(),
             closes: Vec::new(),
             answers: Vec::new(),
+            unstamped: None,
             open_by_target: Vec::new(),
             setup_times: Times(microseconds()),
             pong_times: Times(microseconds()),
@@ -231,7 +242,9 @@ impl State {
             self.callers.len(),
         ];
         let received = |push: &PushState| push.received == push.times.0.len();
+        let example = self.unstamped.as_ref();
         has_shape
+            && example.is_none_or(|it| it.message.len() <= EXAMPLE_BYTES_MAX)
             && counts.iter().all(|count| *count <= KINDS_MAX)
             && open <= terminals
             && self.totals.open <= terminals
@@ -259,6 +272,7 @@ impl State {
         account.failures = failures;
         account.closes = self.closes.into_iter().collect();
         account.answers = self.answers.into_iter().collect();
+        account.unstamped = self.unstamped;
         account.open_by_target = self.open_by_target;
         account.setup_times = self.setup_times.0;
         account.tls = self.tls;

@@ -269,8 +269,13 @@ impl Ledger {
                 ..Entries::default()
             }),
             // Its controller makes them, and does not tell it of each.
-            made: AtomicU64::new(u64::MAX),
+            made: AtomicU64::new(0),
         }
+    }
+
+    /// Publications up to this number may have been made, as an agent knows their schedule.
+    pub(crate) fn may_be_made(&self, number: u64) {
+        self.made.fetch_max(number, Ordering::Release);
     }
 
     /// Ends the measurement of publications on an agent.

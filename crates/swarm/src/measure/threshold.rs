@@ -179,6 +179,20 @@ impl Threshold {
         }
     }
 
+    /// Whether a run with so many clients may hold it: whether it asks for no more connections than that.
+    pub(crate) fn can_hold_with(&self, clients: u64) -> bool {
+        if self.metric != Metric::SetupConnected {
+            return true;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "clients are at most 2^31")]
+        let clients = clients as f64;
+        match self.comparison {
+            Comparison::Greater => clients > self.limit,
+            Comparison::GreaterOrEqual | Comparison::Equal => clients >= self.limit,
+            Comparison::Less | Comparison::LessOrEqual | Comparison::NotEqual => true,
+        }
+    }
+
     /// The load without which its figure is never measured; none if every run can measure it.
     pub(crate) fn load(&self) -> Option<LoadOption> {
         self.metric.load()

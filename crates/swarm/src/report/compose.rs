@@ -16,7 +16,6 @@ use crate::report::{
 };
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
-use myriad_reactor::Driver;
 use myriad_report::{
     ClientPublishReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
     SessionReport, TlsReport, Verdict,
@@ -139,11 +138,7 @@ impl Run<'_> {
             arrival: config.arrival.describe(),
             connecting_max: self.plan.connecting_max,
             threads: self.plan.threads,
-            driver: match self.driver {
-                Driver::IoUring => "io_uring",
-                Driver::Epoll => "epoll",
-            }
-            .to_owned(),
+            driver: self.driver.name().to_owned(),
             tables: match self.tables {
                 Tables::Shared => "shared",
                 Tables::Own => "own",

@@ -1,6 +1,9 @@
 //! What makes the figures of a run less trustworthy, and what to do about its failures.
 
 use crate::config::Answered;
+use crate::engine::flows::mark::MarkPlace;
+use crate::engine::flows::plan::Audience;
+use crate::engine::flows::unstamped::Unstamped;
 use crate::engine::tls::TlsFailure;
 use crate::failure::Failure;
 use crate::measure::collector::as_millis;
@@ -73,6 +76,7 @@ impl Run<'_> {
         self.warn_of_answered(figures, &mut warnings);
         self.warn_of_requests(&mut warnings);
         self.warn_of_callers(&mut warnings);
+        self.warn_of_unstamped(figures, &mut warnings);
         self.warn_of_publisher(&mut warnings);
         if self.drain_timed_out {
             warnings.push(
@@ -115,6 +119,23 @@ impl Run<'_> {
                 text::count(self.config.connections)
             ));
         }
+    }
+
+    /// A flow of which nothing was recognised, although something came.
+    fn warn_of_unstamped(&self, figures: &Figures, warnings: &mut Vec<String>) {
+        let (Some(plan), Some(ledger)) = (&self.plan.flows, &self.shared.flows) else {
+            return;
+        };
+        let Some(example) = &figures.unstamped else {
+            return;
+        };
+        let came = figures.totals.unstamped;
+        let flows = plan.flows.iter().zip(ledger.sum());
+        warnings.extend(flows.filter_map(|(flow, its)| {
+            let is_silent = its.expected > 0 && its.recognised() == 0;
+            let is_by_stamp = flow.audience != Audience::Answer;
+            (is_silent && is_by_stamp).then(|| unstamped(&flow.name, &flow.place, came, example))
+        }));
     }
 
     /// A client that connects again asks the server for more than one that is held.
@@ -322,6 +343,29 @@ pub(super) fn server_said(figures: &Figures) -> BTreeMap<String, String> {
         (kind, printable(closes.reason.as_bytes()))
     });
     answers.chain(reasons).collect()
+}
+
+/// What is said of a flow whose stamp was found in none of the messages that came.
+fn unstamped(name: &str, place: &MarkPlace, came: u64, example: &Unstamped) -> String {
+    let step = match (example.has_stamp, place) {
+        (true, MarkPlace::Anywhere) => "The stamp in it is that of another flow",
+        (true, _) => {
+            "Its stamp is at another place: correct that, or leave it out, and the stamp is looked for anywhere"
+        }
+        (false, MarkPlace::Anywhere) => {
+            "It has no stamp: does the server send what has ${stamp} on as it is?"
+        }
+        (false, _) => {
+            "It has no stamp: does the server send what has ${stamp} on, and in this form?"
+        }
+    };
+    format!(
+        "flow {name}: {} came in which no stamp was found, which is looked for {}; {}: {}. {step}",
+        text::counted(came, "message"),
+        place.describe(),
+        if came == 1 { "it" } else { "one of them" },
+        printable(&example.message)
+    )
 }
 
 /// Bytes of a peer as text that is safe to show: whatever is not printable is escaped.

@@ -1,6 +1,7 @@
 //! What the threads of a crowd have counted and timed, summed.
 
 use crate::engine::comeback::ComebackFigures;
+use crate::engine::flows::unstamped::Unstamped;
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
 use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::UnwellFigures;
@@ -19,6 +20,8 @@ pub(crate) struct Figures {
     pub closes: BTreeMap<Option<u16>, Closes>,
     /// The first bytes that the server answered, by the failure that this was.
     pub answers: BTreeMap<Failure, Vec<u8>>,
+    /// A message in which no stamp of a flow was found.
+    pub unstamped: Option<Unstamped>,
     pub answered: Counts,
     /// Each thread has ended its part of that schedule. Then it is final how many deliveries are to come.
     pub answered_ended: bool,
@@ -37,6 +40,7 @@ impl Figures {
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
             answers: BTreeMap::new(),
+            unstamped: None,
             answered: Counts::default(),
             answered_ended: true,
             deliveries: deliveries::Counts::default(),
@@ -64,6 +68,8 @@ impl Figures {
                 let first = figures.answers.entry(*failure);
                 first.or_insert_with(|| answer.clone());
             }
+            let example = figures.unstamped.take();
+            figures.unstamped = Unstamped::better(example, account.unstamped.as_ref());
             figures.stage = figures.stage.min(account.stage);
             figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
         }

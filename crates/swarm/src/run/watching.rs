@@ -119,9 +119,10 @@ impl Run<'_> {
         let publishing = self.publisher.is_some();
         self.watch
             .look(now, publishing, self.shared.ledger.is_measuring());
-        let finished = self
-            .collector
-            .collect(&self.shared, &self.plan, &self.watch, now, run_over);
+        let known = self.known_until(now);
+        let finished =
+            self.collector
+                .collect(&self.shared, &self.plan, &self.watch, known, run_over);
         for (made, times) in self.collector.measured.drain(..) {
             self.recorder.add_push(made, times);
         }

@@ -1,16 +1,16 @@
 //! A scenario's text with the place of each key and value.
 
+use super::COUNT_KEY;
 use super::fault::{Fault, Place, Problem, ScenarioError};
 use super::format::Scenario;
+use super::misread::{list_begun_as_table, problem_of};
+use crate::nearest::nearest;
 use serde::Deserialize as _;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// Largest key distance at which another key is taken for a slip of the pen.
-const SLIP_MAX: usize = 3;
 
 /// The text of a scenario that is TOML, and what `--set` changes in it.
 ///
@@ -51,7 +51,7 @@ impl Document {
         Scenario::deserialize(deserializer).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let key = path_at(&table, span.start).unwrap_or_default();
-            let mut problem = problem_of(error.message());
+            let mut problem = problem_of(error.message(), &key);
             // The name of a variable is taken for a key of the scenario.
             if let Problem::UnknownKey { key, nearest, .. } = &mut problem
                 && text_at(&table, &format!("variables.{key}")).is_some()
@@ -106,12 +106,51 @@ impl Document {
         &self.text
     }
 
+    /// What `--set` changes, as it was given.
+    pub(super) fn sets(&self) -> Vec<String> {
+        let sets = self.sets.iter();
+        sets.map(|(key, value)| format!("{key}={value}")).collect()
+    }
+
     /// The text or number that the scenario has at a key, with variables in their places.
     pub(super) fn value_of(&self, key: &str) -> Option<String> {
         text_at(&self.table().ok()?, key)
     }
 
+    /// The key to change for another number of clients: the variable that `terminals.count` is, where it is one, so that everything
+    /// that depends on it follows.
+    pub(super) fn count_key(&self) -> String {
+        let written = self.written().ok();
+        let written = written.and_then(|table| text_at(&table, COUNT_KEY));
+        let name = written.as_deref().and_then(|text| {
+            let name = text.strip_prefix("${")?.strip_suffix('}')?;
+            (!name.contains(['$', '.'])).then_some(name)
+        });
+        name.map_or_else(|| COUNT_KEY.to_owned(), |name| format!("variables.{name}"))
+    }
+
+    /// The key of a threshold of the file, as it is written after variables took their places.
+    pub(super) fn threshold_key(&self, expression: &str) -> Option<String> {
+        let table = self.table().ok()?;
+        let DeValue::Array(items) = table.get("thresholds")?.get_ref() else {
+            return None;
+        };
+        let index = items.iter().position(|item| match item.get_ref() {
+            DeValue::String(text) => text == expression,
+            DeValue::Table(inner) => text_at(inner, "threshold").as_deref() == Some(expression),
+            _ => false,
+        })?;
+        Some(format!("thresholds[{index}]"))
+    }
+
     fn table(&self) -> Result<DeTable<'_>, ScenarioError> {
+        let mut table = self.written()?;
+        put_variables(&mut table);
+        Ok(table)
+    }
+
+    /// The table before variables take their places.
+    fn written(&self) -> Result<DeTable<'_>, ScenarioError> {
         let parsed = DeTable::parse(&self.text).map_err(|error| self.syntax(&error))?;
         let mut table = parsed.into_inner();
         for ((key, value), number) in self.sets.iter().zip(1..) {
@@ -123,14 +162,17 @@ impl Document {
             put(&mut table, key, placed(parsed, at), at)
                 .ok_or_else(|| ScenarioError::Set(format!("{key}={value}")))?;
         }
-        put_variables(&mut table);
         Ok(table)
     }
 
     fn syntax(&self, error: &toml::de::Error) -> ScenarioError {
         let span = error.span().unwrap_or(0..0);
-        let said = error.message().to_owned();
-        self.fault_at(span, String::new(), Problem::Syntax(said))
+        let line = Place::of(&self.text, span.clone()).text;
+        let problem = match list_begun_as_table(&line) {
+            Some(list) => Problem::OneBracket(list.to_owned()),
+            None => Problem::Syntax(error.message().to_owned()),
+        };
+        self.fault_at(span, String::new(), problem)
     }
 
     fn fault_at(&self, span: Range<usize>, key: String, problem: Problem) -> ScenarioError {
@@ -269,31 +311,6 @@ fn replace(value: &mut DeValue<'_>, variables: &[(String, String)]) {
             .for_each(|(_, value)| replace(value.get_mut(), variables)),
         _ => {}
     }
-}
-
-/// What the reading of the format said, with a suggestion for a key that does not exist.
-fn problem_of(said: &str) -> Problem {
-    let mut quoted = said.split('`').skip(1).step_by(2).map(str::to_owned);
-    if said.starts_with("missing field") {
-        return Problem::MissingKey(quoted.next().unwrap_or_default());
-    }
-    let Some(key) = quoted.next().filter(|_| said.starts_with("unknown field")) else {
-        return Problem::Value(said.to_owned());
-    };
-    let known: Vec<String> = quoted.collect();
-    Problem::UnknownKey {
-        nearest: nearest(&key.replace('_', "-"), &known),
-        key,
-        known,
-    }
-}
-
-/// The known name that somebody has probably meant.
-fn nearest(name: &str, known: &[String]) -> Option<String> {
-    let distance = |other: &&String| strsim::damerau_levenshtein(other, name);
-    let nearest = known.iter().min_by_key(distance)?;
-    let is_slip = distance(&nearest) <= SLIP_MAX.min(name.len() / 2);
-    is_slip.then(|| nearest.clone())
 }
 
 /// The key, with all above it, in or behind whose place a byte is.

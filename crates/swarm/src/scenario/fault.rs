@@ -1,7 +1,7 @@
 //! What is wrong with a scenario, shown as a compiler does: the file, the line, its text, and what to do.
 
 use crate::config::CaError;
-use crate::config_error::ConfigError;
+use crate::config_error::{ConfigError, ThresholdRefused};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -26,6 +26,8 @@ pub enum ScenarioError {
     },
     /// `--set` does not have the form `KEY=VALUE`, or its key goes through something that is no table: as given.
     Set(String),
+    /// A threshold of the command line, and why it cannot be judged.
+    Threshold(String, ThresholdRefused),
     /// Something in it is wrong.
     Fault(Box<Fault>),
 }
@@ -47,6 +49,9 @@ impl fmt::Display for ScenarioError {
                 f,
                 "--set {given}: write KEY=VALUE with a key of the scenario, such as terminals.count=200"
             ),
+            Self::Threshold(expression, problem) => {
+                write!(f, "--threshold '{expression}': {problem}")
+            }
             Self::Fault(fault) => fault.fmt(f),
         }
     }
@@ -121,8 +126,8 @@ pub enum Problem {
     LargeFile(PathBuf, u64),
     /// A file of CAs cannot be used.
     Ca(CaError),
-    /// Such a file has no token.
-    NoToken(PathBuf),
+    /// A file of tokens cannot be used, and why.
+    Tokens(String),
     /// Two keys of which only one may be given.
     Either(&'static str, &'static str),
     /// A key that only goes with another one.
@@ -135,6 +140,10 @@ pub enum Problem {
     Exponent,
     /// A flow has several places of its stamp.
     StampPlaces,
+    /// The section of a list of tables has one bracket: its name.
+    OneBracket(String),
+    /// A threshold cannot be judged.
+    Threshold(ThresholdRefused),
     /// What is asked for cannot be done together.
     Config(ConfigError),
 }
@@ -201,11 +210,7 @@ impl fmt::Display for Problem {
                 path.display()
             ),
             Self::Ca(error) => write!(f, "{error}"),
-            Self::NoToken(path) => write!(
-                f,
-                "{} has no token; write one on each line",
-                path.display()
-            ),
+            Self::Tokens(said) => f.write_str(said),
             Self::Needs(key, other) => write!(f, "`{key}` needs `{other}`; write it too"),
             Self::NoPace(name) => write!(
                 f,
@@ -219,6 +224,11 @@ impl fmt::Display for Problem {
             Self::StampPlaces => f.write_str(
                 "a flow has one of `stamp-json`, `stamp-regex` and `stamp-offset`; leave the others out",
             ),
+            Self::OneBracket(name) => write!(
+                f,
+                "`{name}` is a list of tables; write [[{name}]], with two brackets, above each of them"
+            ),
+            Self::Threshold(problem) => f.write_str(&super::keys::in_keys(&problem.to_string())),
             Self::Config(error) => f.write_str(&super::keys::in_keys(&error.to_string())),
         }
     }
@@ -236,10 +246,13 @@ impl fmt::Display for Fault {
             )?,
             None => write!(f, "--set {}: ", self.key)?,
         }
-        if !self.key.is_empty() && self.place.is_some() {
+        let said = self.problem.to_string();
+        // A check of the run names its option first, which became the key.
+        let is_named = said.starts_with(&format!("{} ", self.key));
+        if !self.key.is_empty() && !is_named && self.place.is_some() {
             write!(f, "{}: ", self.key)?;
         }
-        self.problem.fmt(f)?;
+        f.write_str(&said)?;
         let Some(place) = &self.place else {
             return Ok(());
         };

@@ -11,10 +11,9 @@ use crate::config::{self, Ca, ClientPublish, Config, Echo, PublishBody};
 use crate::engine::plan::PollPosition;
 use crate::engine::shared::Ending;
 use crate::engine::sources::SourceChoice;
+use crate::files::{read_text, read_tokens};
 use crate::stamp::Filler;
 use myriad_reactor::Driver;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,9 +22,6 @@ const COUNT_DEFAULT: u64 = 1000;
 
 /// Time between pushes when no other is given, as on the command line.
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
-
-/// Largest file of tokens: 64 bytes for each of four million clients.
-const TOKENS_BYTES_MAX: u64 = 256 << 20;
 
 /// What is wrong, and at which key.
 pub(super) type Wrong = (&'static str, Problem);
@@ -110,13 +106,7 @@ fn tokens(terminals: &Terminals, folder: &Path) -> Result<Vec<String>, Wrong> {
         return Err((KEY, Problem::BothTokens));
     }
     let path = folder.join(file);
-    let text = read(KEY, &path, TOKENS_BYTES_MAX)?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tokens: Vec<String> = lines.map(str::to_owned).collect();
-    if tokens.is_empty() {
-        return Err((KEY, Problem::NoToken(path)));
-    }
-    Ok(tokens)
+    read_tokens(&path).map_err(|error| (KEY, Problem::Tokens(error.to_string())))
 }
 
 /// The text of a file that the scenario names at a key.
@@ -125,18 +115,8 @@ pub(super) fn read(key: &'static str, path: &Path, bytes_max: u64) -> Result<Str
         let said = error.to_string();
         (key, Problem::File(path.to_owned(), said))
     };
-    let too_large = || (key, Problem::LargeFile(path.to_owned(), bytes_max));
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.len() > bytes_max {
-        return Err(too_large());
-    }
-    // Devices and pipes have no size, and may have no end.
-    let mut text = String::new();
-    let read = file.take(bytes_max + 1).read_to_string(&mut text);
-    if read.map_err(unreadable)? as u64 > bytes_max {
-        return Err(too_large());
-    }
-    Ok(text)
+    let text = read_text(path, bytes_max).map_err(unreadable)?;
+    text.ok_or_else(|| (key, Problem::LargeFile(path.to_owned(), bytes_max)))
 }
 
 fn tls_of(given: Tls, folder: &Path) -> Result<config::Tls, Wrong> {

@@ -5,7 +5,8 @@
 //! * `quantity`: values that are written as options are;
 //! * `document`: the text with the place of each key, what `--set` changes, and variables;
 //! * `fill`: from the format to a [`Config`]; `talk` has what clients and callers say;
-//! * `fault`: what is wrong, with its line; `keys` has the keys by the options that the checks of a run speak of.
+//! * `fault`: what is wrong, with its line; `keys` has the keys by the options that the checks of a run speak of, `misread` what
+//!   somebody has probably meant.
 
 mod arrival;
 mod document;
@@ -14,6 +15,7 @@ mod fill;
 mod format;
 mod incidents;
 mod keys;
+mod misread;
 mod quantity;
 mod talk;
 
@@ -22,12 +24,15 @@ pub use quantity::{position, time_range};
 
 use crate::config::Config;
 use crate::config_error::ConfigError;
+use crate::files::read_text;
 use document::Document;
-use std::io::Read as _;
 use std::path::Path;
 
 /// Largest scenario file, in bytes.
 const SCENARIO_BYTES_MAX: u64 = 4 << 20;
+
+/// The number of clients.
+pub(crate) const COUNT_KEY: &str = "terminals.count";
 
 /// A commented scenario that runs as it is against `myriad serve --dev`.
 pub const STARTER: &str = include_str!("starter.toml");
@@ -50,17 +55,11 @@ impl Scenario {
             path: path.to_owned(),
             error,
         };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let mut text = String::new();
-        file.take(SCENARIO_BYTES_MAX + 1)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-        if text.len() as u64 > SCENARIO_BYTES_MAX {
-            return Err(ScenarioError::Large {
-                path: path.to_owned(),
-                bytes_max: SCENARIO_BYTES_MAX,
-            });
-        }
+        let text = read_text(path, SCENARIO_BYTES_MAX).map_err(unreadable)?;
+        let text = text.ok_or_else(|| ScenarioError::Large {
+            path: path.to_owned(),
+            bytes_max: SCENARIO_BYTES_MAX,
+        })?;
         Self::parse(path, &text, sets)
     }
 
@@ -75,6 +74,27 @@ impl Scenario {
         let config = fill::config(scenario, folder)
             .map_err(|(key, problem)| document.fault(key, problem))?;
         Ok(Self { document, config })
+    }
+
+    /// The key to change for another number of clients: `terminals.count`, or the variable that it is. Thresholds that name the
+    /// same variable follow then.
+    pub(crate) fn count_key(&self) -> String {
+        self.document.count_key()
+    }
+
+    /// The same scenario with another number of clients.
+    ///
+    /// # Errors
+    /// Something in it is wrong with that number.
+    pub fn with_count(&self, count: u64) -> Result<Self, ScenarioError> {
+        let mut sets = self.sets();
+        sets.push(format!("{}={count}", self.count_key()));
+        Self::parse(self.path(), self.text(), &sets)
+    }
+
+    /// What was changed, as `KEY=VALUE` each.
+    pub(crate) fn sets(&self) -> Vec<String> {
+        self.document.sets()
     }
 
     /// Its file.
@@ -100,6 +120,16 @@ impl Scenario {
         if let ConfigError::Flow(key, _) = &error {
             let key = key.clone();
             return self.document.fault(&key, Problem::Config(error));
+        }
+        if let ConfigError::Header(name) = &error {
+            let key = format!("terminals.headers.{name}");
+            return self.document.fault(&key, Problem::Config(error));
+        }
+        if let ConfigError::Threshold(expression, problem) = error {
+            return match self.document.threshold_key(&expression) {
+                Some(key) => self.document.fault(&key, Problem::Threshold(problem)),
+                None => ScenarioError::Threshold(expression, problem),
+            };
         }
         let message = error.to_string();
         let key = keys::first_key(&message).unwrap_or("terminals");

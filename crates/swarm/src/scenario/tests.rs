@@ -110,6 +110,120 @@ fn a_key_that_does_not_exist_has_a_suggestion() {
 }
 
 #[test]
+fn other_words_for_a_key_lead_to_it() {
+    for (text, wanted) in [
+        (
+            with("clients = 5", ""),
+            "no key `clients`; did you mean `count`?",
+        ),
+        (with("vus = 5", ""), "no key `vus`; did you mean `count`?"),
+        (
+            with("", "[connections]\ncount = 1"),
+            "did you mean `terminals`?",
+        ),
+        (with("", "[publish]\nurl = \"x\""), "did you mean `urls`?"),
+        (with("", "[env]\na = \"x\""), "did you mean `variables`?"),
+    ] {
+        let said = said(&text, &[]);
+        assert!(said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
+fn a_list_of_tables_wants_two_brackets() {
+    let flow = "[[flows]]\nname = \"a\"\nrate = 1\nsend = \"${stamp}\"\n";
+    let wanted =
+        "`flows` is a list of tables; write [[flows]], with two brackets, above each of them";
+    let alone = said(&with("", "[flows]\nname = \"a\""), &[]);
+    assert!(alone.starts_with("my.toml:4:"), "{alone}");
+    assert!(alone.contains(wanted), "{alone}");
+    let behind = said(&with("", &format!("{flow}[flows]\nname = \"b\"")), &[]);
+    assert!(behind.starts_with("my.toml:8:"), "{behind}");
+    assert!(behind.contains(wanted), "{behind}");
+}
+
+#[test]
+fn a_threshold_on_a_flow_that_there_is_not_is_marked_with_the_nearest_name() {
+    let text = |threshold: &str| {
+        let flow = "[[flows]]\nname = \"chat\"\nrate = 1\nsend = \"${stamp}\"";
+        format!(
+            "thresholds = [\"errors==0\", \"{threshold}\"]\n{}",
+            with("", flow)
+        )
+    };
+    let slip = said(&text("flow:chatt:p99<5s"), &[]);
+    assert!(
+        slip.starts_with(
+            "my.toml:1:28: thresholds[1]: no flow is named `chatt`; did you mean `chat`?\n"
+        ),
+        "{slip}"
+    );
+    let other = said(&text("flow:weather:p99<5s"), &[]);
+    assert!(
+        other.contains("no flow is named `weather`; choose among chat"),
+        "{other}"
+    );
+    // One of the command line has no place in the file.
+    let mut scenario = parse(&text("lost==0"), &[]).expect("it is right");
+    let threshold = crate::Threshold::parse("flow:chatt:p99<5s").expect("it is one");
+    scenario.config.thresholds.push(threshold);
+    let error = scenario.config.prepare().expect_err("there is a mistake");
+    assert_eq!(
+        scenario.explain(error).to_string(),
+        "--threshold 'flow:chatt:p99<5s': no flow is named `chatt`; did you mean `chat`?"
+    );
+}
+
+#[test]
+fn a_threshold_follows_the_variable_of_the_count() {
+    let text =
+        "thresholds = [\"setup:connected>=${many}\"]\n[variables]\nmany = \"1k\"\n".to_owned();
+    let text = text + &with("count = \"${many}\"", "");
+    let scenario = parse(&text, &[]).expect("it is right");
+    let fewer = scenario.with_count(200).expect("it is right too");
+    assert_eq!(fewer.config.connections, 200);
+    assert_eq!(
+        fewer.config.thresholds[0].expression,
+        "setup:connected>=200"
+    );
+    assert!(fewer.config.prepare().is_ok());
+    // The count alone leaves the threshold behind, which no run can hold.
+    let alone = said(&text, &["terminals.count=200"]);
+    assert!(
+        alone.contains("thresholds[0]: no run with 200 clients can hold it; write the number that terminals.count has"),
+        "{alone}"
+    );
+    let plain = parse(&with("count = 5", ""), &[]).expect("it is right");
+    assert_eq!(plain.with_count(7).expect("too").config.connections, 7);
+}
+
+#[test]
+fn a_header_of_several_lines_is_refused_at_its_line() {
+    let two = said(
+        &with("headers = { X-A = \"b\", X-B = \"a\\r\\nX-C: d\" }", ""),
+        &[],
+    );
+    assert!(
+        two.starts_with("my.toml:3:30: terminals.headers.X-B: ")
+            && two.contains("take out line breaks"),
+        "{two}"
+    );
+    for bad in ["\"X A\" = \"b\"", "\"X\\n\" = \"b\"", "X = \"a\\u0000b\""] {
+        let said = said(&with(&format!("headers = {{ {bad} }}"), ""), &[]);
+        assert!(
+            said.starts_with("my.toml:3:") && said.contains("cannot be sent"),
+            "{said}"
+        );
+    }
+    let call = "[[flows]]\nname = \"a\"\nrate = 1\nurl = \"http://127.0.0.1:1/\"\nheaders = { X = \"a\\nb\" }";
+    let said = said(&with("", call), &[]);
+    assert!(
+        said.starts_with("my.toml:8:") && said.contains("the value of x cannot be sent"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_key_that_is_missing_is_named_at_its_section() {
     let missing = said(&with("", "[publish]\npushes = 1"), &[]);
     assert!(
@@ -151,7 +265,7 @@ fn what_does_not_go_together_is_told_in_the_words_of_the_file() {
             &with("protocol = \"centrifuge-json\"", "[echo]\nrate = \"1k/s\""),
             &[]
         ),
-        "my.toml:5:8: echo.rate: echo.rate needs terminals.protocol raw, because the server is to send each message back as it is\n   \
+        "my.toml:5:8: echo.rate needs terminals.protocol raw, because the server is to send each message back as it is\n   \
          |\n 5 | rate = \"1k/s\"\n   |        ^^^^^^"
     );
     let unmeasured = said(
@@ -159,7 +273,8 @@ fn what_does_not_go_together_is_told_in_the_words_of_the_file() {
         &[],
     );
     assert!(
-        unmeasured.starts_with("my.toml:1:14: thresholds: "),
+        unmeasured
+            .starts_with("my.toml:1:15: thresholds[0]: its figure is measured with echo.rate only"),
         "{unmeasured}"
     );
     let tokens = said(&with("token = \"a\"\ntokens-file = \"b\"", ""), &[]);
@@ -472,7 +587,7 @@ fn a_mistake_around_flows_is_marked_at_its_key() {
                 "thresholds = [\"flow:talk:p99<1s\"]\n{}",
                 with_flow("'${stamp}'", "")
             ),
-            "my.toml:1:14: thresholds: thresholds 'flow:talk:p99<1s' is about a flow talk",
+            "my.toml:1:15: thresholds[0]: no flow is named `talk`; choose among chat",
         ),
         (
             with_flow("'${stamp}'", "[echo]\nrate = 1"),

@@ -30,6 +30,8 @@ pub(crate) enum Admission {
     Upgrade,
     /// Upgrade, agree to the subprotocol that is offered, and begin like this.
     Greet(fn(&mut Client)),
+    /// Upgrade to this subprotocol, whatever is offered.
+    Subprotocol(&'static str),
     /// Answer with this status.
     Refuse(u16),
     /// Answer with this, and go on holding the connection.
@@ -118,6 +120,19 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
                 greet(&mut client);
                 list.push(client);
                 clients.more.notify_all();
+            }
+            Admission::Subprotocol(name) => {
+                let mut list = clients.list.lock().unwrap();
+                #[expect(clippy::result_large_err, reason = "the library's signature")]
+                let choose = |_: &Request, mut answer: Response| {
+                    let value = name.parse().unwrap();
+                    answer.headers_mut().insert("sec-websocket-protocol", value);
+                    Ok(answer)
+                };
+                if let Ok(client) = tungstenite::accept_hdr(stream, choose) {
+                    list.push(client);
+                    clients.more.notify_all();
+                }
             }
             Admission::Refuse(status) => {
                 read_head(&mut stream);

@@ -4,7 +4,7 @@ use super::values::{Body, CloseName, Payload, shown};
 use super::{Arguments, CONNECTIONS_DEFAULT, What};
 use myriad_swarm::{
     Arrival, ClientPublish, Config, Destination, Echo, Ending, Filler, LiveStyle, PollPosition,
-    Publish, PublishBody, Requests, SourceChoice, Target, Tls,
+    Publish, PublishBody, Requests, Target, Tls,
 };
 
 impl Arguments {
@@ -18,13 +18,7 @@ impl Arguments {
     /// A scenario's run, with what the command line says about this machine, the run's size, and its outputs.
     pub(super) fn over(self, mut config: Config) -> Config {
         let live = self.live_style();
-        config.connections = self.connections.unwrap_or(config.connections);
-        config.duration = self.duration.or(config.duration);
-        config.threads = self.threads.or(config.threads);
-        config.driver = self.driver.chosen().or(config.driver);
-        if let Some(ranges) = self.source_ip {
-            config.sources = SourceChoice::Ranges(ranges);
-        }
+        self.machine.over(&mut config);
         config.live = live;
         config.json = self.json.map(Destination::from);
         config.hgrm = self.hgrm.map(Destination::from);
@@ -126,12 +120,7 @@ impl Arguments {
         config.recover_from = self.recover_from;
         config.requests = requests;
         config.arrival = arrival;
-        config.duration = self.duration;
-        config.threads = self.threads;
-        config.driver = self.driver.chosen();
-        if let Some(ranges) = self.source_ip {
-            config.sources = SourceChoice::Ranges(ranges);
-        }
+        self.machine.over(&mut config);
         config.tls = Tls {
             ca: self.ca,
             is_insecure: self.insecure,

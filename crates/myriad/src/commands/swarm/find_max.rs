@@ -1,12 +1,13 @@
 //! `myriad swarm find-max`: the largest load at which thresholds hold.
 
+use super::machine::{ChangeArguments, MachineArguments};
 use super::reporting::LanguageName;
-use super::{DriverName, EXIT_THRESHOLD, interrupt};
+use super::{EXIT_THRESHOLD, interrupt};
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_swarm::{
-    Config, Destination, EXIT_INTERRUPTED, Endpoint, Growth, Search, SearchOutcome, SourceChoice,
-    SourceRanges, Threshold, find_max,
+    Config, Destination, EXIT_INTERRUPTED, Endpoint, Growth, Search, SearchOutcome, Threshold,
+    find_max,
 };
 use myriad_units::parse::{duration, rate, share};
 use std::path::PathBuf;
@@ -51,27 +52,16 @@ pub(super) struct FindMaxArguments {
     /// Least time between two trials. The next one waits longer while connections of the one before are still there
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pause: Duration,
-    /// Change another key of the scenario; may be repeated [default: the file as it is]
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    changes: ChangeArguments,
     /// A condition that has to hold, beside those of the scenario; may be repeated [default: the scenario's]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
     /// End a trial when a threshold fails, this long after all have connected at the earliest [default: as the scenario says]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     abort_on_fail: Option<Duration>,
-    /// Time to hold each trial [default: as the scenario says]
-    #[arg(long, short = 'd', value_name = "TIME", value_parser = duration)]
-    duration: Option<Duration>,
-    /// Threads [default: as the scenario says]
-    #[arg(long, short = 't', value_name = "COUNT")]
-    threads: Option<u32>,
-    /// How to drive sockets
-    #[arg(long, value_enum, default_value = "auto")]
-    driver: DriverName,
-    /// Source addresses: ranges, CIDR blocks or single addresses, separated by commas [default: as the scenario says]
-    #[arg(long, value_name = "RANGES", value_parser = SourceRanges::parse)]
-    source_ip: Option<SourceRanges>,
+    #[command(flatten)]
+    machine: MachineArguments,
     /// Watch this process: processor time and memory of the server, in the report of the knee [default: it is not watched]
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -122,7 +112,7 @@ impl FindMaxArguments {
     fn search(&self) -> Search {
         Search {
             scenario: self.scenario.clone(),
-            sets: self.set.clone(),
+            sets: self.changes.sets(),
             key: self.key.clone(),
             from: self.from,
             most: self.max,
@@ -138,12 +128,7 @@ impl FindMaxArguments {
 
     /// A trial's run, with what the command line says of it.
     fn over(&self, mut config: Config) -> Config {
-        config.duration = self.duration.or(config.duration);
-        config.threads = self.threads.or(config.threads);
-        config.driver = self.driver.chosen().or(config.driver);
-        if let Some(ranges) = self.source_ip.clone() {
-            config.sources = SourceChoice::Ranges(ranges);
-        }
+        self.machine.over(&mut config);
         config.reporting.server_pid = self.server_pid;
         config.reporting.server_metrics = self.server_metrics.clone();
         config.thresholds.extend(self.threshold.iter().cloned());

@@ -52,7 +52,7 @@ impl FleetArguments {
     }
 
     /// Runs the scenario with agents.
-    pub(super) fn run(self, scenario: &Scenario, sets: Vec<String>, config: &Config) -> ExitCode {
+    pub(super) fn run(self, scenario: &Scenario, config: &Config) -> ExitCode {
         let Some(interrupt) = interrupt() else {
             return ExitCode::FAILURE;
         };
@@ -63,8 +63,6 @@ impl FleetArguments {
             },
             agents: self.agents,
             wait: self.agents_wait,
-            scenario: scenario.path().to_owned(),
-            sets,
         };
         match run_fleet(&options, scenario, config, &interrupt) {
             Ok(report) => ExitCode::from(exit_code(&report)),

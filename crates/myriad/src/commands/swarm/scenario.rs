@@ -9,8 +9,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
-const BESIDE: [&str; 26] = [
+const BESIDE: [&str; 28] = [
     "--set",
+    "--var",
+    "--env",
     "--connections",
     "-c",
     "--duration",
@@ -57,9 +59,9 @@ impl fmt::Display for Refused {
             Self::NotAlone => {
                 f.write_str("a scenario stands alone; write the URLs into its terminals.targets")
             }
-            Self::SetAlone => {
-                f.write_str("--set changes a scenario; give the file of one, or use options")
-            }
+            Self::SetAlone => f.write_str(
+                "--set and --var change a scenario; give the file of one, or use options",
+            ),
             Self::AgentsAlone => f.write_str(
                 "--nats runs a scenario with agents; write the run into a file (myriad swarm init)",
             ),
@@ -79,7 +81,7 @@ pub(super) fn of(arguments: &Arguments, given: &[String]) -> Result<Option<Scena
         What::Target(_) => None,
     });
     let Some(path) = path else {
-        return match arguments.set[..] {
+        return match arguments.changes.sets()[..] {
             _ if arguments.fleet.is_wanted() => Err(Refused::AgentsAlone),
             [] => Ok(None),
             _ => Err(Refused::SetAlone),
@@ -91,15 +93,23 @@ pub(super) fn of(arguments: &Arguments, given: &[String]) -> Result<Option<Scena
     if let Some(option) = given.iter().find_map(|word| foreign_option(word)) {
         return Err(Refused::Option(option.to_owned()));
     }
-    let scenario = Scenario::load(path, &arguments.set).map_err(Refused::Scenario)?;
-    Ok(Some(scenario))
+    let scenario = Scenario::load(path, &arguments.changes.sets());
+    let scenario = scenario.and_then(|scenario| match arguments.connections {
+        Some(count) => scenario.with_count(count),
+        None => Ok(scenario),
+    });
+    scenario.map(Some).map_err(Refused::Scenario)
 }
 
 /// The option that a word is, if it does not go beside a scenario.
 fn foreign_option(word: &str) -> Option<&str> {
-    // The one option with a letter of its own that does not.
-    if word.starts_with("-H") {
-        return Some("--header");
+    // The options with a letter of their own that do not.
+    let of_letter = [("-H", "--header"), ("-k", "--insecure")];
+    if let Some((_, option)) = of_letter
+        .iter()
+        .find(|(letter, _)| word.starts_with(letter))
+    {
+        return Some(option);
     }
     let option = word
         .split('=')
@@ -182,5 +192,6 @@ mod tests {
         }
         assert_eq!(foreign_option("--echo=5"), Some("--echo"));
         assert_eq!(foreign_option("-HA: b"), Some("--header"));
+        assert_eq!(foreign_option("-k"), Some("--insecure"));
     }
 }

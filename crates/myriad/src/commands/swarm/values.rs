@@ -1,7 +1,7 @@
 //! Values of options that have names of their own, or a form of their own.
 
 use clap::ValueEnum;
-use myriad_swarm::{Ca, Driver, LiveStyle};
+use myriad_swarm::{Ca, Driver, LiveStyle, read_tokens};
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -99,11 +99,6 @@ pub(super) fn ca(path: &str) -> Result<Ca, String> {
 }
 
 pub(super) fn tokens(path: &str) -> Result<Tokens, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tokens: Vec<String> = lines.map(str::to_owned).collect();
-    if tokens.is_empty() {
-        return Err(format!("{path} has no token: write one on each line"));
-    }
-    Ok(Tokens(tokens))
+    let tokens = read_tokens(Path::new(path));
+    tokens.map(Tokens).map_err(|error| error.to_string())
 }

@@ -7,7 +7,7 @@ use crate::engine::flows::accounts::Accounts;
 use crate::engine::flows::plan::CallPlan;
 use crate::engine::flows::template::{Place, Template};
 use hyper::Method;
-use hyper::header::{CONTENT_TYPE, HeaderName};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 /// Requests of a flow that are under way at once, when no other number is given, and at most.
 pub(crate) const CALL_CONNECTIONS_DEFAULT: u32 = 32;
@@ -27,6 +27,8 @@ pub(super) fn call(given: &Call, accounts: &Accounts) -> Result<(CallPlan, bool)
     for (name, value) in &given.headers {
         let wrong = |_| ("headers", FlowError::Header(name.clone()));
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
+        let wrong = |_| ("headers", FlowError::HeaderValue(name.to_string()));
+        HeaderValue::from_bytes(value.as_bytes()).map_err(wrong)?;
         headers.retain(|(known, _)| *known != name);
         headers.push((name, value));
     }

@@ -110,6 +110,12 @@ impl FlowFigures {
         self.away += u64::from(is_all);
     }
 
+    /// Messages of the flow that came to anybody, wanted or not.
+    pub(crate) fn recognised(&self) -> u64 {
+        let odd = self.unexpected + self.late + self.out_of_order;
+        self.received + self.replayed + self.duplicated + odd
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.due += other.due;
         self.sent += other.sent;

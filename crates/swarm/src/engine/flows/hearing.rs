@@ -111,7 +111,14 @@ impl World {
                 self.note_flow_delivery(token, key, now);
                 true
             }
-            None => self.hear_heartbeat(flows, token, message, now),
+            None => {
+                let is_beat = self.hear_heartbeat(flows, token, message, now);
+                if !is_beat && !known.draws_reply {
+                    self.totals.unstamped += 1;
+                    self.keep_unstamped(message);
+                }
+                is_beat
+            }
         };
         // One that stalls says nothing.
         let is_open = self.terminals[token.index as usize].phase == Phase::Open;

@@ -83,6 +83,16 @@ pub(crate) enum MarkPlace {
 }
 
 impl MarkPlace {
+    /// Where it is looked for, as scenarios say it.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Anywhere => "anywhere".to_owned(),
+            Self::Json(pointer) => format!("at stamp-json = \"{pointer}\""),
+            Self::Pattern(pattern) => format!("with stamp-regex = '{pattern}'"),
+            Self::Offset(offset) => format!("at stamp-offset = {offset}"),
+        }
+    }
+
     /// The mark in a message of the run; none where there is none.
     pub(crate) fn find(&self, message: &[u8], run: u16) -> Option<Mark> {
         let mark = match self {

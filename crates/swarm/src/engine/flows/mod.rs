@@ -23,6 +23,7 @@ pub(crate) mod presence;
 mod talk;
 pub(crate) mod template;
 pub(crate) mod thinking;
+pub(crate) mod unstamped;
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;

@@ -103,6 +103,8 @@ impl World {
         for &key in &heard.of_flows {
             self.note_flow_delivery(token, key, now);
         }
+        self.totals.unstamped += heard.unstamped;
+        self.keep_unstamped(&heard.unstamped_first);
         self.totals.messages += heard.of_flows.len() as u64;
         self.totals.message_bytes += heard.bytes_of_flows as u64;
         self.totals.http.heartbeats += heard.heartbeats;

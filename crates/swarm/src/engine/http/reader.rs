@@ -7,6 +7,7 @@ use super::positions::{POSITION_BYTES_MAX, Position, PositionId, Positions};
 use super::scan::{Message, recognise};
 use crate::engine::flows::ledger::MessageKey;
 use crate::engine::flows::plan::FlowsPlan;
+use crate::engine::flows::unstamped::{EXAMPLE_BYTES_MAX, is_blank};
 use crate::engine::plan::{HttpPlan, PollPosition};
 use crate::target::percent_encoded;
 use myriad_wire::event_stream::StreamItem;
@@ -24,6 +25,9 @@ pub(super) struct Heard {
     pub of_flows: Vec<MessageKey>,
     /// Bytes of these.
     pub bytes_of_flows: usize,
+    /// Messages in which no stamp of a flow was found, and the first of them.
+    pub unstamped: u64,
+    pub unstamped_first: Vec<u8>,
     /// Comments, blank lines and empty messages.
     pub heartbeats: u64,
     /// From where the next request goes on. Whoever has this holds it.
@@ -225,6 +229,12 @@ impl Reader<'_> {
         let are_there = heard.of_flows.len() > before;
         if are_there {
             heard.bytes_of_flows += bytes.len();
+        } else if !is_blank(bytes) {
+            if heard.unstamped == 0 {
+                let first = &bytes[..bytes.len().min(EXAMPLE_BYTES_MAX)];
+                heard.unstamped_first = first.to_vec();
+            }
+            heard.unstamped += 1;
         }
         are_there
     }
