@@ -16,7 +16,7 @@ use crate::interrupt::Interrupt;
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::run::{RunError, run};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::{COUNT_KEY, Scenario, ScenarioError};
 use hunt::{Bounds, Hunt, Next, TRIALS_MAX};
 use myriad_report::{Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit};
 use myriad_units::parse;
@@ -124,6 +124,10 @@ pub fn find_max(
     let scenario = Scenario::load(&search.scenario, &search.sets).map_err(SearchError::Scenario)?;
     let (from, unit) = first_value(search, &scenario)?;
     let bounds = bounds(search, from, unit)?;
+    let key = match search.key == COUNT_KEY {
+        true => scenario.count_key(),
+        false => search.key.clone(),
+    };
     let config = over(scenario.config);
     if config.thresholds.is_empty() {
         return Err(SearchError::NoThreshold);
@@ -137,6 +141,7 @@ pub fn find_max(
         search,
         over: &over,
         interrupt,
+        key,
         quiet: Quiet::before(&config, search.pause),
         hunt: Hunt::new(bounds),
         last: None,
@@ -216,6 +221,8 @@ struct UnderWay<'a, F> {
     search: &'a Search,
     over: &'a F,
     interrupt: &'a Interrupt,
+    /// What is changed for a trial: the key, or the variable that it is.
+    key: String,
     quiet: Quiet,
     hunt: Hunt,
     /// The report of the last trial at the largest value that held.
@@ -263,7 +270,7 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
     /// One run at a value.
     fn run(&self, value: f64) -> Result<Report, SearchError> {
         let mut sets = self.search.sets.clone();
-        sets.push(set(&self.search.key, value, self.report.unit));
+        sets.push(set(&self.key, value, self.report.unit));
         let path = &self.search.scenario;
         let scenario = Scenario::load(path, &sets).map_err(SearchError::Scenario)?;
         let mut config = (self.over)(scenario.config.clone());

@@ -1,6 +1,6 @@
 //! A search for people: a line for each trial, the closing table, and a page.
 
-use super::{Search, trials_max};
+use super::{Search, close, trials_max};
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::report::text::{count, counted, rate, time};
@@ -88,6 +88,12 @@ pub(super) fn progress(report: &SearchReport, trial: &Trial) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
+/// The trials of a value.
+fn trials_at(report: &SearchReport, value: f64) -> impl Iterator<Item = &Trial> {
+    let trials = report.trials.iter();
+    trials.filter(move |trial| close(trial.value, value))
+}
+
 /// How the search ended, as a sentence.
 pub(super) fn summary(report: &SearchReport) -> String {
     let key = &report.key;
@@ -104,14 +110,19 @@ pub(super) fn summary(report: &SearchReport) -> String {
     );
     match (report.outcome, knee) {
         (SearchOutcome::Found, Some(knee)) => {
-            let failed = knee
-                .failed_at
-                .map_or_else(String::new, |failed| format!("; {} failed", of(failed)));
+            let failed = knee.failed_at.map(|failed| {
+                let at: Vec<&Trial> = trials_at(report, failed).collect();
+                match at.iter().filter(|trial| trial.held).count() {
+                    0 => format!("; {} failed", of(failed)),
+                    held => format!("; {} held {held} of {} times only", of(failed), at.len()),
+                }
+            });
             format!(
-                "{key} is at most {}: it held {} of {} times{failed}.",
+                "{key} is at most {}: it held {} of {} times{}.",
                 of(knee.value),
                 knee.held,
-                knee.trials
+                knee.trials,
+                failed.unwrap_or_default()
             )
         }
         (SearchOutcome::Limit, Some(knee)) => format!(
@@ -295,6 +306,22 @@ mod tests {
         assert!(
             page.contains("echo:p99&lt;50ms (80.0 ms)") && page.contains("容量搜索"),
             "{page}"
+        );
+    }
+
+    #[test]
+    fn a_value_that_failed_a_repeat_is_told_with_those_that_it_held() {
+        let mut report = report();
+        let again = |held| Trial {
+            held,
+            purpose: Purpose::Repeat,
+            ..report.trials[1].clone()
+        };
+        let more = [true, true, true].map(again);
+        report.trials.extend(more);
+        assert_eq!(
+            summary(&report),
+            "terminals.count is at most 4,000: it held 2 of 2 times; 8,000 held 3 of 4 times only."
         );
     }
 
