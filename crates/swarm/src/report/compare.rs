@@ -2,12 +2,12 @@
 
 mod figures;
 
+use crate::files::read_bounded;
 use crate::report::Report;
 use figures::{ALL, Better, Figure, Form, OF_FLOW};
 use myriad_layout::{Cell, Column, Paint, Table, Tone, wrapped};
 use myriad_report::FlowReport;
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read as a report: 10,000 pushes take 5 MB.
@@ -26,7 +26,9 @@ pub enum ReportFileError {
     Unreadable(PathBuf, std::io::Error),
     /// It is larger than any report.
     TooLarge(PathBuf),
-    /// It is no JSON, or a field of it has another type than reports have.
+    /// It is no JSON.
+    NoJson(PathBuf, serde_json::Error),
+    /// A field of it is missing, or has another type than reports of this version have.
     Malformed(PathBuf, serde_json::Error),
     /// It is JSON, and something else than a report.
     Foreign(PathBuf),
@@ -46,9 +48,24 @@ impl fmt::Display for ReportFileError {
                 "{} has more than 256 MiB, which no report has; {ADVICE}",
                 path.display()
             ),
-            Self::Malformed(path, error) => {
-                write!(f, "{} is no report: {error}; {ADVICE}", path.display())
-            }
+            Self::NoJson(path, error) if error.is_eof() => write!(
+                f,
+                "{} is empty, or ends in the middle of a report; {ADVICE}",
+                path.display()
+            ),
+            Self::NoJson(path, error) => write!(
+                f,
+                "{} is no JSON (line {}, column {}); {ADVICE}",
+                path.display(),
+                error.line(),
+                error.column()
+            ),
+            Self::Malformed(path, error) => write!(
+                f,
+                "{} is a report of another form ({error}); write it with the version that reads it, {}",
+                path.display(),
+                env!("CARGO_PKG_VERSION")
+            ),
             Self::Foreign(path) => write!(
                 f,
                 "{} is JSON, but no report of myriad swarm; {ADVICE}",
@@ -67,15 +84,10 @@ impl std::error::Error for ReportFileError {}
 pub fn read_report(path: &Path) -> Result<Report, ReportFileError> {
     let unreadable = |error| ReportFileError::Unreadable(path.to_owned(), error);
     let malformed = |error| ReportFileError::Malformed(path.to_owned(), error);
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut text = Vec::new();
-    file.take(BYTES_MAX + 1)
-        .read_to_end(&mut text)
-        .map_err(unreadable)?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(ReportFileError::TooLarge(path.to_owned()));
-    }
-    let value: serde_json::Value = serde_json::from_slice(&text).map_err(malformed)?;
+    let no_json = |error| ReportFileError::NoJson(path.to_owned(), error);
+    let text = read_bounded(path, BYTES_MAX).map_err(unreadable)?;
+    let text = text.ok_or_else(|| ReportFileError::TooLarge(path.to_owned()))?;
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(no_json)?;
     if value.get("program").and_then(|name| name.as_str()) != Some("myriad swarm") {
         return Err(ReportFileError::Foreign(path.to_owned()));
     }
@@ -88,6 +100,8 @@ enum Change {
     Same,
     Better,
     Worse,
+    /// It rests on too little: the change may be chance.
+    TooFew,
     /// It has no better and no worse, or one of the reports lacks it.
     Unjudged,
 }
@@ -119,7 +133,14 @@ impl Row {
             form: figure.form,
             before,
             after,
-            change: judge(figure.better, figure.form, (before, after), tolerance),
+            change: match judge(figure.better, figure.form, (before, after), tolerance) {
+                Change::Worse | Change::Better
+                    if figure.is_chance(one) || figure.is_chance(other) =>
+                {
+                    Change::TooFew
+                }
+                change => change,
+            },
         })
     }
 }
@@ -131,6 +152,7 @@ pub struct Comparison {
     rows: Vec<Row>,
     /// Settings that differ, in words.
     differences: Vec<String>,
+    tolerance: f64,
 }
 
 impl Comparison {
@@ -154,6 +176,7 @@ impl Comparison {
             names: [before.0.to_owned(), after.0.to_owned()],
             rows: rows.chain(of_flows).collect(),
             differences,
+            tolerance,
         }
     }
 
@@ -180,6 +203,7 @@ impl Comparison {
             let verdict = match row.change {
                 Change::Worse => Cell::toned("worse", Tone::Bad),
                 Change::Better => Cell::toned("better", Tone::Good),
+                Change::TooFew => Cell::toned("too few to tell", Tone::Faint),
                 Change::Same | Change::Unjudged => Cell::from(""),
             };
             table.row([
@@ -212,9 +236,17 @@ impl Comparison {
             1 => "1 figure".to_owned(),
             many => format!("{many} figures"),
         };
+        let few = match count(Change::TooFew) {
+            0 => String::new(),
+            1 => " 1 rests on too little to tell a change from chance: run for longer.".to_owned(),
+            few => {
+                format!(" {few} rest on too little to tell a change from chance: run for longer.")
+            }
+        };
         format!(
-            "{} got worse, {} better.",
+            "{} got worse by more than {}%, {} better.{few}",
             figures(count(Change::Worse)),
+            (self.tolerance * 1e4).round() / 100.0,
             count(Change::Better)
         )
     }
@@ -341,7 +373,8 @@ mod tests {
     use myriad_report::RoundTripReport;
 
     fn compared(change: impl FnOnce(&mut Report)) -> Comparison {
-        let before = report();
+        let mut before = report();
+        before.setup.elapsed_s = 4.0;
         let mut after = before.clone();
         change(&mut after);
         Comparison::of(("A", &before), ("B", &after), 0.05)
@@ -359,7 +392,8 @@ mod tests {
         assert!(!comparison.got_worse());
         assert_eq!(changes(&comparison), []);
         let text = comparison.render(100, Paint::Plain);
-        assert!(text.contains("No figure got worse, 0 better."), "{text}");
+        let said = "No figure got worse by more than 5%, 0 better.";
+        assert!(text.contains(said), "{text}");
     }
 
     #[test]
@@ -381,7 +415,7 @@ mod tests {
         let text = comparison.render(100, Paint::Plain);
         assert!(text.contains("connections 1000 and 2000"), "{text}");
         assert!(
-            text.contains("+33.9%") && text.contains("2 figures got worse"),
+            text.contains("+33.9%") && text.contains("2 figures got worse by more than 5%"),
             "{text}"
         );
     }
@@ -440,6 +474,25 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_what_rests_on_little_is_chance() {
+        let mut before = report();
+        before.flows = vec![flow("chat")];
+        let mut after = before.clone();
+        // Of 999 times, nine lie beyond the 99th percentile.
+        after.flows[0].received = 999;
+        after.flows[0].since_due_ms.p99 = Some(40.0);
+        let comparison = Comparison::of(("A", &before), ("B", &after), 0.9);
+        assert_eq!(changes(&comparison), []);
+        assert!(!comparison.got_worse());
+        let text = comparison.render(200, Paint::Plain);
+        assert!(text.contains("too few to tell"), "{text}");
+        assert!(
+            text.contains("1 rests on too little to tell a change from chance"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn what_one_run_did_not_measure_is_not_judged() {
         let comparison = compared(|report| report.echo = Some(RoundTripReport::default()));
         assert_eq!(changes(&comparison), []);
@@ -464,7 +517,12 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             read_report(&path).unwrap_err().to_string()
         };
-        assert!(error_of("a.json", "{").contains("a.json is no report: EOF"));
+        assert!(error_of("a.json", "{").contains("a.json is empty, or ends in the middle"));
+        let table = error_of("t.json", "  figure  A  B");
+        assert!(
+            table.contains("t.json is no JSON (line 1, column 4); give files"),
+            "{table}"
+        );
         assert!(error_of("b.json", "{}").contains("b.json is JSON, but no report"));
         let wrong = error_of("c.json", r#"{"program":"myriad swarm","setup":7}"#);
         assert!(wrong.contains("invalid type"), "{wrong}");

@@ -18,7 +18,7 @@ pub(super) struct CompareArguments {
     /// The report after
     #[arg(value_name = "B.json")]
     after: PathBuf,
-    /// Change that counts as none
+    /// Largest change that is taken for noise, as a share of the first report's figure
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
     tolerance: f64,
 }

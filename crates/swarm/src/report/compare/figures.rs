@@ -46,6 +46,37 @@ pub(super) struct Figure<T: 'static> {
     pub better: Better,
     /// None where it was not measured.
     pub of: fn(&T) -> Option<f64>,
+    /// What it rests on, where that may be too little.
+    pub basis: Option<Basis<T>>,
+}
+
+/// What a figure rests on: times that were measured, pushes, or seconds.
+#[derive(Debug)]
+pub(super) struct Basis<T: 'static> {
+    count: fn(&T) -> u64,
+    /// Fewer of them say nothing.
+    least: u64,
+}
+
+/// Times that lie beyond a quantile before it says something: with fewer, one of them moves it.
+const BEYOND_MIN: u64 = 10;
+
+/// Pushes before the first and the last arrivals of all say something.
+const PUSHES_MIN: u64 = 10;
+
+impl<T> Figure<T> {
+    /// Whether it rests on too little to tell a change from chance.
+    pub(super) fn is_chance(&self, report: &T) -> bool {
+        let basis = self.basis.as_ref();
+        basis.is_some_and(|it| (it.count)(report) < it.least)
+    }
+
+    const fn with_basis(self, count: fn(&T) -> u64, least: u64) -> Self {
+        Self {
+            basis: Some(Basis { count, least }),
+            ..self
+        }
+    }
 }
 
 const fn lower<T>(name: &'static str, form: Form, of: fn(&T) -> Option<f64>) -> Figure<T> {
@@ -54,7 +85,18 @@ const fn lower<T>(name: &'static str, form: Form, of: fn(&T) -> Option<f64>) -> 
         form,
         better: Better::Lower,
         of,
+        basis: None,
     }
+}
+
+/// A quantile beyond which one of so many samples lies.
+const fn quantile<T>(
+    name: &'static str,
+    one_of: u64,
+    of: fn(&T) -> Option<f64>,
+    times: fn(&T) -> u64,
+) -> Figure<T> {
+    lower(name, Form::Time, of).with_basis(times, one_of * BEYOND_MIN)
 }
 
 const fn higher<T>(name: &'static str, form: Form, of: fn(&T) -> Option<f64>) -> Figure<T> {
@@ -92,6 +134,25 @@ fn server(report: &Report, of: fn(&myriad_report::ServerSample) -> Option<f64>) 
     watched.reduce(f64::max)
 }
 
+/// Arrivals of pushes whose times were measured.
+fn arrivals(report: &Report) -> u64 {
+    report.pushes.iter().map(|push| push.received).sum()
+}
+
+fn pushes_made(report: &Report) -> u64 {
+    report.fanout.as_ref().map_or(0, |fanout| fanout.pushes)
+}
+
+fn delivered(report: &Report) -> u64 {
+    let published = report.client_publish.as_ref();
+    published.map_or(0, |it| it.delivery.received)
+}
+
+/// Requests and commands of a flow that were answered.
+fn answered(flow: &FlowReport) -> u64 {
+    flow.sent.saturating_sub(flow.unanswered)
+}
+
 /// Those of one flow, in the order of the table. Each is shown behind the name of its flow.
 pub(super) const OF_FLOW: &[Figure<FlowReport>] = &[
     shown("sent", Form::Count, |it| Some(float(it.sent))),
@@ -113,20 +174,60 @@ pub(super) const OF_FLOW: &[Figure<FlowReport>] = &[
     lower("late", Form::Count, |it| Some(float(it.late))),
     lower("refused", Form::Count, |it| Some(float(it.refused))),
     lower("unanswered", Form::Count, |it| Some(float(it.unanswered))),
-    lower("since due: p50", Form::Time, |it| it.since_due_ms.p50),
-    lower("since due: p99", Form::Time, |it| it.since_due_ms.p99),
-    lower("since due: p99.9", Form::Time, |it| it.since_due_ms.p999),
+    quantile(
+        "since due: p50",
+        2,
+        |it| it.since_due_ms.p50,
+        |it| it.received,
+    ),
+    quantile(
+        "since due: p99",
+        100,
+        |it| it.since_due_ms.p99,
+        |it| it.received,
+    ),
+    quantile(
+        "since due: p99.9",
+        1000,
+        |it| it.since_due_ms.p999,
+        |it| it.received,
+    ),
     shown("since due: max", Form::Time, |it| it.since_due_ms.max),
-    lower("since sent: p50", Form::Time, |it| it.since_sent_ms.p50),
-    lower("since sent: p99", Form::Time, |it| it.since_sent_ms.p99),
-    lower("since sent: p99.9", Form::Time, |it| it.since_sent_ms.p999),
+    quantile(
+        "since sent: p50",
+        2,
+        |it| it.since_sent_ms.p50,
+        |it| it.received,
+    ),
+    quantile(
+        "since sent: p99",
+        100,
+        |it| it.since_sent_ms.p99,
+        |it| it.received,
+    ),
+    quantile(
+        "since sent: p99.9",
+        1000,
+        |it| it.since_sent_ms.p999,
+        |it| it.received,
+    ),
     shown("since sent: max", Form::Time, |it| it.since_sent_ms.max),
-    lower("to last: p50", Form::Time, |it| it.to_last_ms.p50),
-    lower("to last: p99", Form::Time, |it| it.to_last_ms.p99),
-    lower("to last: p99.9", Form::Time, |it| it.to_last_ms.p999),
-    lower("answered: p50", Form::Time, |it| it.answered_ms.p50),
-    lower("answered: p99", Form::Time, |it| it.answered_ms.p99),
-    lower("answered: p99.9", Form::Time, |it| it.answered_ms.p999),
+    quantile("to last: p50", 2, |it| it.to_last_ms.p50, |it| it.complete),
+    quantile(
+        "to last: p99",
+        100,
+        |it| it.to_last_ms.p99,
+        |it| it.complete,
+    ),
+    quantile(
+        "to last: p99.9",
+        1000,
+        |it| it.to_last_ms.p999,
+        |it| it.complete,
+    ),
+    quantile("answered: p50", 2, |it| it.answered_ms.p50, answered),
+    quantile("answered: p99", 100, |it| it.answered_ms.p99, answered),
+    quantile("answered: p99.9", 1000, |it| it.answered_ms.p999, answered),
 ];
 
 /// Those of the whole report, in the order of the table.
@@ -134,10 +235,16 @@ pub(super) const ALL: &[Figure<Report>] = &[
     higher("clients connected", Form::Count, |it| {
         Some(float(it.setup.connected))
     }),
-    higher("clients connected a second", Form::Rate, |it| {
+    higher::<Report>("clients connected a second", Form::Rate, |it| {
         Some(it.setup.rate_per_s)
-    }),
-    lower("connecting: p99", Form::Time, |it| it.setup.p99_ms),
+    })
+    .with_basis(|it| myriad_units::whole(it.setup.elapsed_s), 1),
+    quantile(
+        "connecting: p99",
+        100,
+        |it| it.setup.p99_ms,
+        |it| it.setup.connected,
+    ),
     lower("connections lost", Form::Count, |it| {
         Some(float(it.churn.lost))
     }),
@@ -158,20 +265,37 @@ pub(super) const ALL: &[Figure<Report>] = &[
         Some(float(it.messages.duplicates))
     }),
     higher("reach", Form::Share, |it| it.fanout.as_ref()?.reach),
-    lower("pushes: first client", Form::Time, |it| {
+    lower::<Report>("pushes: first client", Form::Time, |it| {
         pushes(it)?.first_ms
-    }),
-    lower("pushes: p50", Form::Time, |it| pushes(it)?.p50_ms),
-    lower("pushes: p99", Form::Time, |it| pushes(it)?.p99_ms),
-    lower("pushes: p99.9", Form::Time, |it| pushes(it)?.p999_ms),
-    lower("pushes: last client", Form::Time, |it| pushes(it)?.last_ms),
+    })
+    .with_basis(pushes_made, PUSHES_MIN),
+    quantile("pushes: p50", 2, |it| pushes(it)?.p50_ms, arrivals),
+    quantile("pushes: p99", 100, |it| pushes(it)?.p99_ms, arrivals),
+    quantile("pushes: p99.9", 1000, |it| pushes(it)?.p999_ms, arrivals),
+    lower::<Report>("pushes: last client", Form::Time, |it| pushes(it)?.last_ms)
+        .with_basis(pushes_made, PUSHES_MIN),
     higher("echoes a second", Form::Rate, |it| {
         Some(it.echo?.received_per_s)
     }),
     lower("echoes lost", Form::Count, |it| Some(float(it.echo?.lost))),
-    lower("echo: p50", Form::Time, |it| it.echo?.round_trip_ms.p50),
-    lower("echo: p99", Form::Time, |it| it.echo?.round_trip_ms.p99),
-    lower("echo: p99.9", Form::Time, |it| it.echo?.round_trip_ms.p999),
+    quantile(
+        "echo: p50",
+        2,
+        |it| it.echo?.round_trip_ms.p50,
+        |it| it.echo.map_or(0, |it| it.received),
+    ),
+    quantile(
+        "echo: p99",
+        100,
+        |it| it.echo?.round_trip_ms.p99,
+        |it| it.echo.map_or(0, |it| it.received),
+    ),
+    quantile(
+        "echo: p99.9",
+        1000,
+        |it| it.echo?.round_trip_ms.p999,
+        |it| it.echo.map_or(0, |it| it.received),
+    ),
     shown("echo: max", Form::Time, |it| it.echo?.round_trip_ms.max),
     higher("publications a second", Form::Rate, |it| {
         Some(replies(it)?.received_per_s)
@@ -179,18 +303,29 @@ pub(super) const ALL: &[Figure<Report>] = &[
     lower("publications lost", Form::Count, |it| {
         Some(float(replies(it)?.lost))
     }),
-    lower("publication: p50", Form::Time, |it| {
-        replies(it)?.round_trip_ms.p50
-    }),
-    lower("publication: p99", Form::Time, |it| {
-        replies(it)?.round_trip_ms.p99
-    }),
+    quantile(
+        "publication: p50",
+        2,
+        |it| replies(it)?.round_trip_ms.p50,
+        |it| replies(it).map_or(0, |it| it.received),
+    ),
+    quantile(
+        "publication: p99",
+        100,
+        |it| replies(it)?.round_trip_ms.p99,
+        |it| replies(it).map_or(0, |it| it.received),
+    ),
     lower("deliveries missed", Form::Count, |it| {
         it.client_publish?.delivery.missed.map(float)
     }),
-    lower("delivery: p50", Form::Time, |it| deliveries(it)?.p50),
-    lower("delivery: p99", Form::Time, |it| deliveries(it)?.p99),
-    lower("delivery: p99.9", Form::Time, |it| deliveries(it)?.p999),
+    quantile("delivery: p50", 2, |it| deliveries(it)?.p50, delivered),
+    quantile("delivery: p99", 100, |it| deliveries(it)?.p99, delivered),
+    quantile(
+        "delivery: p99.9",
+        1000,
+        |it| deliveries(it)?.p999,
+        delivered,
+    ),
     shown("delivery: max", Form::Time, |it| deliveries(it)?.max),
     higher("requests a second", Form::Rate, |it| {
         Some(it.request?.received_per_s)
@@ -198,15 +333,24 @@ pub(super) const ALL: &[Figure<Report>] = &[
     lower("requests lost", Form::Count, |it| {
         Some(float(it.request?.lost))
     }),
-    lower("request: p50", Form::Time, |it| {
-        it.request?.round_trip_ms.p50
-    }),
-    lower("request: p99", Form::Time, |it| {
-        it.request?.round_trip_ms.p99
-    }),
-    lower("request: p99.9", Form::Time, |it| {
-        it.request?.round_trip_ms.p999
-    }),
+    quantile(
+        "request: p50",
+        2,
+        |it| it.request?.round_trip_ms.p50,
+        |it| it.request.map_or(0, |it| it.received),
+    ),
+    quantile(
+        "request: p99",
+        100,
+        |it| it.request?.round_trip_ms.p99,
+        |it| it.request.map_or(0, |it| it.received),
+    ),
+    quantile(
+        "request: p99.9",
+        1000,
+        |it| it.request?.round_trip_ms.p999,
+        |it| it.request.map_or(0, |it| it.received),
+    ),
     shown("request: max", Form::Time, |it| {
         it.request?.round_trip_ms.max
     }),
