@@ -13,7 +13,8 @@ use myriad_hub::{
 use myriad_reactor::Reactor;
 
 /// A turn takes so many times [`Settings::slice_max`] publications before it puts further messages off: 8,192 by default, about 10 ms
-/// of work. One append is never divided, so a turn may take as many more as one request may have.
+/// of work. One append is never divided. One that does not fit any more begins the next turn, so a turn takes no more than that, or
+/// one append.
 ///
 /// [`Settings::slice_max`]: crate::Settings::slice_max
 const SLICES_OF_PUBLICATIONS: usize = 8;
@@ -24,7 +25,14 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_messages(&mut self, now: Now) {
         let publications_max = SLICES_OF_PUBLICATIONS * self.settings.slice_max;
         let mut publications = 0;
-        while publications < publications_max
+        let fits = |taken: usize, message: &Message| {
+            taken == 0 || taken + message.publications() <= publications_max
+        };
+        while self
+            .messages
+            .put_off
+            .front()
+            .is_some_and(|message| fits(publications, message))
             && let Some(message) = self.messages.put_off.pop_front()
         {
             publications += message.publications();
@@ -34,7 +42,8 @@ impl<R: Reactor> Shard<R> {
             let mut received = std::mem::take(&mut self.messages.received);
             self.mesh.receive(self.index, &mut received);
             for message in received.drain(..) {
-                if publications >= publications_max {
+                // What comes later must not overtake what was put off.
+                if !self.messages.put_off.is_empty() || !fits(publications, &message) {
                     hit!(MessagePutOff);
                     self.messages.put_off.push_back(message);
                     continue;
