@@ -13,6 +13,7 @@
 #                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step.
 #                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=
 # make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
+# make cluster-faults  three NATS servers and four nodes under faults, 20 runs of each: nothing acknowledged is lost (hours); FAULTS='--runs 1'
 # make miri             wire, wheel and hub under Miri (nightly toolchain; half an hour)
 # make deny             licences, advisories and sources of all dependencies
 # make help             this list
@@ -33,6 +34,7 @@ TUNING ?=
 SOAK ?=
 TEST ?=
 CONFORMANCE ?=
+FAULTS ?=
 SEED ?=
 SEEDS ?= 100000
 SESSION_SEEDS ?= 10000
@@ -40,7 +42,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo help test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
+.PHONY: demo help test bench bench-tuning cluster-faults bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -68,6 +70,12 @@ soak:
 conformance:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) tests/conformance/run.py $(CONFORMANCE)
+
+cluster-faults:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) -m venv tests/cluster/.venv
+	tests/cluster/.venv/bin/pip install --quiet -r tests/cluster/requirements.txt
+	tests/cluster/.venv/bin/python tests/cluster/faults.py --runs 20 --myriad $(TARGET)/release/myriad $(FAULTS)
 
 bench-tuning:
 	$(CARGO) build --release --locked --bin myriad

@@ -195,6 +195,7 @@ def suites():
     clippy = [CARGO, "clippy", "--profile", "test", "--workspace", "--all-targets", "--locked", "--quiet"]
     yield Suite("lints", [["nice", *clippy, "--", "-D", "warnings"]], beside_others=True)
     yield from node_suites(build)
+    yield python_suite("cluster", "cluster", build, ["-n", "2"])
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)
     yield go_suite(build)
     arena = ROOT / "arena"

@@ -391,6 +391,40 @@ impl Namespaces {
             .map_or(name, |(_, rest)| rest)
     }
 
+    /// The same where logs order the channels with history: one for each namespace that keeps some.
+    #[must_use]
+    pub fn with_logs(mut self) -> Self {
+        let mut names: Vec<Box<str>> = self.named.keys().cloned().collect();
+        names.sort_unstable();
+        let named = names.iter().map(|name| Some(&**name));
+        let mut next = 0;
+        for name in std::iter::once(None).chain(named) {
+            let options = match name {
+                None => &mut self.without,
+                Some(name) => self.named.get_mut(name).expect("one of its names"),
+            };
+            if options.has_history() {
+                Arc::make_mut(options).log = Some(LogId(next));
+                next += 1;
+            }
+        }
+        self
+    }
+
+    /// The logs that order channels, by their ids: the name of the namespace, none for channels without one, and its options.
+    #[must_use]
+    pub fn logs(&self) -> Vec<(Option<Box<str>>, Arc<ChannelOptions>)> {
+        let named = self.named.iter();
+        let named = named.map(|(name, options)| (Some(name.clone()), Arc::clone(options)));
+        let without = (None, Arc::clone(&self.without));
+        let mut logs: Vec<_> = std::iter::once(without)
+            .chain(named)
+            .filter(|(_, options)| options.log.is_some())
+            .collect();
+        logs.sort_by_key(|(_, options)| options.log.map(|log| log.0));
+        logs
+    }
+
     /// The namespace of a channel: what is before the first `:`, without a `$` at the start. None if there is no `:`.
     #[must_use]
     pub fn name_of(channel: &str) -> Option<&str> {

@@ -61,6 +61,9 @@ pub enum ServerError {
         /// How.
         source: io::Error,
     },
+    /// The broker cannot be used.
+    #[error(transparent)]
+    Broker(#[from] crate::broker::BrokerError),
     /// A thread panicked; its message is above.
     #[error("{thread} panicked: this is a defect; please report it with the message above")]
     Panicked {

@@ -13,6 +13,7 @@
 mod announce;
 mod answers;
 mod auth;
+mod broker;
 mod config;
 mod control;
 mod debug_log;
@@ -32,6 +33,7 @@ mod webhooks;
 pub use control::fuzzing;
 
 pub use auth::{TokenDraft, TokenDraftError};
+pub use broker::BrokerError;
 pub use config::{
     Announcement, AnnouncementError, ApiAccess, ApiKey, ApiKeyTable, Change, ChannelFilter,
     ChannelProxyTable, ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError,

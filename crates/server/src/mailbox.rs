@@ -1,4 +1,4 @@
-//! Events from shard threads to the control plane.
+//! Events from shard threads to the control plane, and to the broker's thread.
 //!
 //! Tokio wakes its runtime by writing to a descriptor *number*. A shard thread that has unshared its descriptor table
 //! may have a client's socket at that number: waking a tokio task there, even by dropping a channel's sender, would write
@@ -7,7 +7,9 @@
 
 use crate::auth::Authority;
 use crate::error::ServerError;
-use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, NotPublished, Position, RequestId};
+use myriad_shard::{
+    Ask, BrokerTask, ControlPlane, InquiryAnswer, Mesh, NotPublished, Position, RequestId,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -44,44 +46,44 @@ pub(crate) enum ShardEvent {
     Failed(ServerError),
 }
 
-/// A queue of events for the control plane. It needs no bound of its own: each event belongs to something that is bounded,
-/// a publication's permit, an ask's place or a thread.
+/// A queue of events. It needs no bound of its own: each event belongs to something that is bounded, a publication's permit, an
+/// ask's place or a thread.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
-    events: Mutex<Vec<ShardEvent>>,
+pub(crate) struct Mailbox<E> {
+    events: Mutex<Vec<E>>,
     /// The writing end of the pipe.
     notify_fd: OwnedFd,
 }
 
 /// The reader's side of a mailbox.
 #[derive(Debug)]
-pub(crate) struct ShardEvents {
-    mailbox: Arc<Mailbox>,
+pub(crate) struct Letters<E> {
+    mailbox: Arc<Mailbox<E>>,
     notified_fd: pipe::Receiver,
 }
 
 /// A mailbox and its reader; call it inside the runtime.
-pub(crate) fn mailbox() -> io::Result<(Arc<Mailbox>, ShardEvents)> {
+pub(crate) fn mailbox<E>() -> io::Result<(Arc<Mailbox<E>>, Letters<E>)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let mailbox = Arc::new(Mailbox {
-        events: Mutex::default(),
+        events: Mutex::new(Vec::new()),
         notify_fd: writer,
     });
-    let events = ShardEvents {
+    let events = Letters {
         mailbox: Arc::clone(&mailbox),
         notified_fd: pipe::Receiver::from_owned_fd(reader)?,
     };
     Ok((mailbox, events))
 }
 
-impl Mailbox {
+impl<E> Mailbox<E> {
     /// The descriptor that every thread's table must keep.
     pub(crate) fn raw(&self) -> RawFd {
         self.notify_fd.as_raw_fd()
     }
 
     /// Queues an event. Notifies the reader only if the queue was empty: the reader takes all events at once.
-    pub(crate) fn post(&self, event: ShardEvent) {
+    pub(crate) fn post(&self, event: E) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         let first = events.is_empty();
         events.push(event);
@@ -92,20 +94,28 @@ impl Mailbox {
         }
     }
 
-    fn take(&self) -> Vec<ShardEvent> {
+    fn take(&self) -> Vec<E> {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// The shards' way to the control plane: their threads only post to the mailbox, or leave a token to the threads that verify.
 pub(crate) struct ThroughMailbox {
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) mailbox: Arc<Mailbox<ShardEvent>>,
     pub(crate) tokens: Arc<Authority>,
+    /// Where the broker is told what to do, if there is one.
+    pub(crate) broker: Option<Arc<Mailbox<BrokerTask>>>,
 }
 
 impl ControlPlane for ThroughMailbox {
     fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
         self.mailbox.post(ShardEvent::Published { id, position });
+    }
+
+    fn submit(&self, task: BrokerTask) {
+        if let Some(broker) = &self.broker {
+            broker.post(task);
+        }
     }
 
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {
@@ -119,9 +129,9 @@ impl ControlPlane for ThroughMailbox {
     }
 }
 
-impl ShardEvents {
+impl<E> Letters<E> {
     /// Waits until there are events, and takes all.
-    pub(crate) async fn next(&mut self) -> io::Result<Vec<ShardEvent>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Vec<E>> {
         loop {
             self.notified_fd.readable().await?;
             // Empty the pipe before taking the events: an event posted in between notifies again.
@@ -166,7 +176,11 @@ mod tests {
         let (answered, dropped) = (wait.ask(), wait.ask());
         std::thread::spawn(move || {
             let tokens = Arc::new(Authority::start(TokenRules::default()).unwrap());
-            let shard = ThroughMailbox { mailbox, tokens };
+            let shard = ThroughMailbox {
+                mailbox,
+                tokens,
+                broker: None,
+            };
             shard.published(answered, Ok(position));
             shard.published(dropped, Err(NotPublished::Ended));
         })

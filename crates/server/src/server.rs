@@ -2,12 +2,13 @@
 
 use crate::announce::announce;
 use crate::auth::Authority;
+use crate::broker::Broker;
 use crate::config::Config;
 use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Shards, Source, Stage};
 use crate::debug_log::DebugLog;
 use crate::error::ServerError;
 use crate::handover::{Arrival, Receiver, WayBack};
-use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
+use crate::mailbox::{Letters, ShardEvent, ThroughMailbox, mailbox};
 use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
@@ -267,75 +268,117 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         .enable_time()
         .build()
         .map_err(ServerError::system("start the control plane's runtime"))?;
-    let ended = runtime.block_on(async {
-        let Assembly {
-            config,
-            plan,
-            held,
-            internal,
-            key,
-            stage,
-            reloads,
-        } = assembly;
-        let (mailbox, events) = mailbox().map_err(ServerError::system("make a pipe"))?;
-        let wakers = wakers(plan.shards)?;
-        // Offsets start again with each process: clients see that by the epoch.
-        let epoch = Epoch::new(shards::random_bits()?);
-        let tokens = Authority::start(config.tokens.clone())
-            .map(Arc::new)
-            .map_err(ServerError::system("start a thread"))?;
-        let mesh = Mesh::new(
-            wakers.clone(),
-            config.limits,
-            epoch,
-            new_client_ids()?,
-            Box::new(ThroughMailbox {
-                mailbox: Arc::clone(&mailbox),
-                tokens: Arc::clone(&tokens),
-            }),
-        );
-        let driver = plan.driver.name();
-        let control = Control::new(
-            &config,
-            mesh.clone(),
-            tokens,
-            key,
-            driver,
-            stage.subscribe(),
-        )?;
-        let control = Arc::new(control);
-        let webhooks = Webhooks::start(&config.webhooks, mesh.clone(), control.metrics.webhooks())?;
-        if let Some(webhooks) = &webhooks {
-            // Nobody else sets it.
-            let _ = control.webhooks.set(webhooks.receivers());
-        }
-        let launch = Launch {
-            plan,
-            address: held.address(),
-            send_buffer_bytes: config.send_buffer_bytes,
-            settings: control.settings(&config),
-            wakers,
-        };
-        let started = shards::start(launch, &mesh, &mailbox);
-        // If one shard did not start, those that did must not stay.
-        let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
-        tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
-        Supervisor {
-            config,
-            webhooks,
-            plan,
-            control,
-            stage,
-            held: Some(held),
-            internal,
-            ready: Some(ready),
-        }
-        .run(threads, events)
-        .await
-    });
+    let ended = runtime.block_on(supervise(assembly, ready));
     // Without waiting for threads that look up the name of an application's host, which may take as long as it likes.
     runtime.shutdown_background();
     ended
+}
+
+/// Starts everything that a server has, and follows it to its end.
+async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), ServerError> {
+    let Assembly {
+        config,
+        plan,
+        held,
+        internal,
+        key,
+        stage,
+        reloads,
+    } = assembly;
+    let (mailbox, events) = mailbox().map_err(ServerError::system("make a pipe"))?;
+    let wakers = wakers(plan.shards)?;
+    // Offsets start again with each process: clients see that by the epoch.
+    let epoch = Epoch::new(shards::random_bits()?);
+    let tokens = Authority::start(config.tokens.clone())
+        .map(Arc::new)
+        .map_err(ServerError::system("start a thread"))?;
+    let client_ids = new_client_ids()?;
+    let mut broker = start_broker(&config, client_ids)?;
+    let mesh = make_mesh(
+        &config,
+        wakers.clone(),
+        epoch,
+        client_ids,
+        ThroughMailbox {
+            mailbox: Arc::clone(&mailbox),
+            tokens: Arc::clone(&tokens),
+            broker: broker.as_ref().map(Broker::tasks),
+        },
+    );
+    let driver = plan.driver.name();
+    let control = Control::new(
+        &config,
+        mesh.clone(),
+        tokens,
+        key,
+        driver,
+        stage.subscribe(),
+        broker.as_ref().map(Broker::state),
+    )?;
+    let control = Arc::new(control);
+    let webhooks = start_webhooks(&config, &control)?;
+    let launch = Launch {
+        plan,
+        address: held.address(),
+        send_buffer_bytes: config.send_buffer_bytes,
+        settings: control.settings(&config),
+        wakers,
+    };
+    let descriptor = broker.as_ref().map(Broker::raw);
+    let started = shards::start(launch, &mesh, &mailbox, descriptor);
+    // If one shard did not start, those that did must not stay.
+    let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
+    if let Some(broker) = &mut broker {
+        broker.begin(mesh);
+    }
+    tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
+    Supervisor {
+        config,
+        webhooks,
+        plan,
+        control,
+        stage,
+        held: Some(held),
+        internal,
+        ready: Some(ready),
+    }
+    .run(threads, events)
+    .await
+}
+
+/// Starts the tasks that tell the application what happens, if it wants to know.
+fn start_webhooks(config: &Config, control: &Control) -> Result<Option<Webhooks>, ServerError> {
+    let mesh = control.mesh.clone();
+    let webhooks = Webhooks::start(&config.webhooks, mesh, control.metrics.webhooks())?;
+    if let Some(webhooks) = &webhooks {
+        // Nobody else sets it.
+        let _ = control.webhooks.set(webhooks.receivers());
+    }
+    Ok(webhooks)
+}
+
+/// Connects to the broker, if there is one.
+fn start_broker(config: &Config, client_ids: ClientIds) -> Result<Option<Broker>, ServerError> {
+    let Some(settings) = config.broker.clone() else {
+        return Ok(None);
+    };
+    let namespaces = Arc::clone(&config.settings.namespaces);
+    Broker::start(settings, namespaces, client_ids.node()).map(Some)
+}
+
+fn make_mesh(
+    config: &Config,
+    wakers: Vec<Waker>,
+    epoch: Epoch,
+    client_ids: ClientIds,
+    way: ThroughMailbox,
+) -> Mesh {
+    let (limits, way) = (config.limits, Box::new(way));
+    if config.broker.is_none() {
+        return Mesh::new(wakers, limits, epoch, client_ids, way);
+    }
+    let logs = config.settings.namespaces.logs().len();
+    Mesh::with_broker(wakers, limits, epoch, client_ids, logs, way)
 }
 
 fn wakers(shards: usize) -> Result<Vec<Waker>, ServerError> {
@@ -372,7 +415,7 @@ impl Supervisor {
     async fn run(
         mut self,
         mut threads: Threads,
-        mut events: ShardEvents,
+        mut events: Letters<ShardEvent>,
     ) -> Result<(), ServerError> {
         let admission = self.open(&mut threads)?;
         let mut log = DebugLog::new(
@@ -518,7 +561,10 @@ impl Supervisor {
 }
 
 /// Waits for events of the shards' threads, and writes the debug log in the meantime.
-async fn next_events(events: &mut ShardEvents, log: &mut DebugLog) -> io::Result<Vec<ShardEvent>> {
+async fn next_events(
+    events: &mut Letters<ShardEvent>,
+    log: &mut DebugLog,
+) -> io::Result<Vec<ShardEvent>> {
     loop {
         tokio::select! {
             () = log.due() => log.write(),

@@ -112,6 +112,7 @@ impl<R: Reactor> Shard<R> {
     fn ask_home(&mut self, question: Message, now: Now) {
         match question {
             Message::Publish(submission) => self.home.handle_publish(*submission, now),
+            Message::Log(entry) => self.home.handle_log(*entry, now),
             Message::Join {
                 channel,
                 shard,
@@ -126,7 +127,7 @@ impl<R: Reactor> Shard<R> {
             }
             Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
             Message::Stream(request) => self.home.handle_stream(*request, now),
-            Message::ReadStream(request) => self.home.handle_read_stream(&request, now),
+            Message::ReadStream(request) => self.home.handle_read_stream(*request, now),
             Message::Joined { .. }
             | Message::Deliver(_)
             | Message::Members(_)
@@ -162,7 +163,9 @@ impl<R: Reactor> Shard<R> {
                 },
                 HomeEffect::PublishRefused { asker } => match asker {
                     Asker::Control(id) => self.mesh.published(id, Err(NotPublished::Closed)),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::NotPublished),
+                    Asker::Session(ticket) => {
+                        self.send_answer(ticket, Answer::NotPublished(NotPublished::Closed));
+                    }
                 },
                 HomeEffect::Stream { asker, answer } => match asker {
                     Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::Stream(answer)),
@@ -219,7 +222,7 @@ impl<R: Reactor> Shard<R> {
     fn handle_answer(&mut self, ticket: Ticket, answer: Answer, now: Now) {
         match answer {
             Answer::Published => self.handle_published(ticket, now),
-            Answer::NotPublished => self.handle_not_published(ticket, now),
+            Answer::NotPublished(why) => self.handle_not_published(ticket, why, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
             Answer::StreamRead(answer) => self.handle_stream_read(ticket, *answer, now),

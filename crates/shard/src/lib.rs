@@ -57,7 +57,9 @@ pub use inquiry::{
 pub use limits::{Limit, Limits, TrustedProxies};
 pub use listening::ListenRefused;
 pub use marks::take_reached;
-pub use mesh::{ControlPlane, EmulatedRefused, Mesh, NotPublished, PublishOptions, PublishRefused};
+pub use mesh::{
+    BrokerTask, ControlPlane, EmulatedRefused, Mesh, NotPublished, PublishOptions, PublishRefused,
+};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
 pub use orders::{
@@ -72,13 +74,14 @@ pub use traces::{Noted, Trace, TraceEnd, Traced};
 pub use transport::{EMULATION, ShardRequests};
 
 pub use myriad_hub::{
-    AppendToStream, ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern,
+    AppendToStream, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions, ChannelPattern,
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
     Content, CreateStream, DataFormat, Epoch, Framing, Headers, HistoryAnswer, JoinLeaveBy, Kept,
-    Namespaces, Now, Payload, PersonalChannel, Position, Producer, ProducerPosition, ReadFrom,
-    ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
-    StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
-    StreamState, TokenIdentity, Transport,
+    LogEntry, LogEvent, LogId, Namespaces, Now, Payload, Permit, PersonalChannel, Position,
+    Producer, ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode, RequestId,
+    Right, Since, SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry, StreamExpiry,
+    StreamPage, StreamRead, StreamRefused, StreamState, Submission, Ticket, TokenIdentity,
+    Transport,
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;

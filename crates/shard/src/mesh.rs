@@ -1,5 +1,9 @@
 //! How shards, and the control plane, reach each other.
 
+mod with_broker;
+
+pub use with_broker::BrokerTask;
+
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskPools, Question};
 use crate::events::{
     ConnectionEvent, ConnectionName, Event, EventKind, EventLog, Events, Refusals,
@@ -13,8 +17,8 @@ use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use crate::traces::{Trace, TraceEnd};
 use myriad_hub::{
-    Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now,
-    Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit, ReadHistory,
+    Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, LogEntry,
+    Now, Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit, ReadHistory,
     ReadStream, Recover, Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand, StreamEntry,
     StreamRead, StreamRequest, Submission, Ticket, TooMany,
 };
@@ -35,6 +39,11 @@ pub trait ControlPlane: Send + Sync {
     /// [`Mesh::order`], [`Mesh::read_history`], [`Mesh::remove_history`], [`Mesh::ask_stream`] and [`Mesh::read_stream`] were
     /// given, on a shard's thread or on the caller's.
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>);
+
+    /// Something is to be done by the broker that orders channels: only a mesh of [`Mesh::with_broker`] calls this, on any thread.
+    fn submit(&self, task: BrokerTask) {
+        unreachable!("a control plane without a broker was given {task:?}");
+    }
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
     /// thread of the client's shard, with the mesh that brings the answer back.
@@ -84,12 +93,16 @@ pub enum NotPublished {
     Ended,
     /// The channel is a stream that is closed.
     Closed,
+    /// The broker did not take it in time. It may have been published all the same, if the answer was lost.
+    Unavailable,
 }
 
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
     Publish(Box<Submission>),
+    /// To a home: what a log says next.
+    Log(Box<LogEntry>),
     /// To the channel's home: `shard` has its first subscriber.
     Join {
         channel: Arc<str>,
@@ -149,7 +162,7 @@ impl Message {
     /// Publications that its home has to take at once.
     pub(crate) fn publications(&self) -> usize {
         match self {
-            Self::Publish(_) => 1,
+            Self::Publish(_) | Self::Log(_) => 1,
             Self::Stream(request) => request.command.entries().len(),
             _ => 0,
         }
@@ -184,8 +197,7 @@ pub enum EmulatedRefused {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Published,
-    /// The channel is a stream that is closed.
-    NotPublished,
+    NotPublished(NotPublished),
     Recovered(Recovered),
     History(HistoryAnswer),
     Stream(Box<StreamAnswer>),
@@ -216,6 +228,8 @@ struct Inner {
     asks: AskPools,
     tallies: Tallies,
     orders: Pool,
+    /// Logs of a broker that order channels; none without a broker.
+    logs: Option<usize>,
     /// Connect commands of users who are to have one connection only.
     connects: AtomicU64,
     draining: AtomicBool,
@@ -252,7 +266,7 @@ impl Mesh {
     /// Shards of a process.
     pub const SHARDS_MAX: usize = ShardSet::SHARDS_MAX;
 
-    /// A mesh of as many shards as there are wakers. `epoch` is that of all channels, and must differ from those of earlier
+    /// The mesh of a node without a broker: as many shards as there are wakers. `epoch` is that of all channels, and must differ from those of earlier
     /// processes: offsets start again. `client_ids` names the clients of all shards, with a secret of the process.
     ///
     /// # Panics
@@ -263,6 +277,17 @@ impl Mesh {
         limits: ProcessLimits,
         epoch: Epoch,
         client_ids: ClientIds,
+        control_plane: Box<dyn ControlPlane>,
+    ) -> Self {
+        Self::assemble(wakers, limits, epoch, client_ids, None, control_plane)
+    }
+
+    fn assemble(
+        wakers: Vec<Waker>,
+        limits: ProcessLimits,
+        epoch: Epoch,
+        client_ids: ClientIds,
+        logs: Option<usize>,
         control_plane: Box<dyn ControlPlane>,
     ) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
@@ -291,6 +316,7 @@ impl Mesh {
             asks: AskPools::new(&limits),
             tallies: Tallies::default(),
             orders: Pool::new(ORDERS_MAX),
+            logs,
             connects: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             control_plane,
@@ -350,7 +376,7 @@ impl Mesh {
         }
         let is_client = matches!(asker, Some(Asker::Session(_)));
         let permit = self.take_permit(&content, is_client)?;
-        let message = Message::Publish(Box::new(Submission {
+        let submission = Submission {
             channel: channel.into(),
             content,
             permit,
@@ -361,7 +387,13 @@ impl Mesh {
             skip_history: options.skip_history,
             version: options.version,
             version_epoch: options.version_epoch,
-        }));
+        };
+        if self.has_broker() {
+            let task = BrokerTask::Publish(submission);
+            self.0.control_plane.submit(task);
+            return Ok(());
+        }
+        let message = Message::Publish(Box::new(submission));
         // A shard ends only in a drain: this publisher has come a moment too late.
         self.try_send(self.home_of(channel), message)
             .map_err(|_| PublishRefused::Draining)
@@ -428,6 +460,11 @@ impl Mesh {
 
     /// Has a channel's history removed. [`ControlPlane::answered`] is called once when that is done.
     pub fn remove_history(&self, id: RequestId, channel: &str) {
+        if self.has_broker() {
+            let channel = channel.into();
+            let task = BrokerTask::RemoveHistory { channel, id };
+            return self.0.control_plane.submit(task);
+        }
         let home = self.home_of(channel);
         let channel = channel.into();
         self.send_or_drop(home, Message::RemoveHistory { channel, id });
@@ -765,7 +802,7 @@ impl Mesh {
         HomeSettings {
             epoch: self.0.epoch,
             epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
-            logs: 0,
+            logs: self.0.logs.unwrap_or(0),
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
             vacated_delay: settings.notices.vacated_delay,

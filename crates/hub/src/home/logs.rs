@@ -8,7 +8,7 @@
 //! waits who comes from a home that has read further.
 
 use super::batch::Accepted;
-use super::{Home, HomeEffect, ReadHistory, Recover, Submission};
+use super::{Home, HomeEffect, ReadHistory, ReadStream, Recover, StreamRequest, Submission};
 use crate::time::ticks;
 use crate::{Delivery, Epoch, Now, Position};
 use myriad_wheel::Tick;
@@ -39,7 +39,7 @@ pub struct LogEntry {
 /// What a log says.
 #[derive(Debug)]
 pub enum LogEvent {
-    /// What follows is of this epoch. Whatever is known of another one has gone.
+    /// What follows is of this epoch. Whatever is known of another one has gone, and the home has to catch up (again).
     Began(Epoch),
     /// All that was in the log when the home began to read it has come, and all that was in it by then. (A log that keeps so many
     /// publications of a channel may drop one unread for one that comes meanwhile: the home must have seen both.) What has an
@@ -87,6 +87,8 @@ enum Question {
     },
     Recover(Recover),
     History(ReadHistory),
+    Stream(StreamRequest),
+    ReadStream(ReadStream),
 }
 
 #[derive(Debug)]
@@ -260,6 +262,28 @@ impl Home {
         None
     }
 
+    /// Keeps a question about a channel as a stream for later. Gives it back if it can be answered now.
+    pub(super) fn hold_stream(&mut self, request: StreamRequest) -> Option<StreamRequest> {
+        if !self.is_catching_up(&request.channel) {
+            return Some(request);
+        }
+        let log = self.log_of(&request.channel)?;
+        let question = Question::Stream(request);
+        self.logs.waiting.push(Waiting { log, question });
+        None
+    }
+
+    /// Keeps a reader of a channel as a stream for later. Gives it back if it can be answered now.
+    pub(super) fn hold_read_stream(&mut self, request: ReadStream) -> Option<ReadStream> {
+        if !self.is_catching_up(&request.channel) {
+            return Some(request);
+        }
+        let log = self.log_of(&request.channel)?;
+        let question = Question::ReadStream(request);
+        self.logs.waiting.push(Waiting { log, question });
+        None
+    }
+
     /// Answers those who have waited long enough for a log that does not come.
     pub(super) fn answer_overdue(&mut self, now: Now) {
         while let Some((deadline, ..)) = self.logs.ahead.front()
@@ -287,6 +311,8 @@ impl Home {
                 Question::Leave { channel, shard } => self.handle_leave(&channel, shard, now),
                 Question::Recover(request) => self.handle_recover(request, now),
                 Question::History(request) => self.handle_history(request, now),
+                Question::Stream(request) => self.handle_stream(request, now),
+                Question::ReadStream(request) => self.handle_read_stream(request, now),
             }
         }
     }
@@ -316,6 +342,7 @@ impl Home {
         }
         known.epoch = Some(epoch);
         known.offset = offset;
+        known.is_caught_up = false;
         if is_first {
             return;
         }
@@ -371,8 +398,16 @@ impl Home {
             asker,
             sender,
             delta,
+            version,
+            version_epoch,
             ..
         } = submission;
+        if !self.note_version(index, version, version_epoch) {
+            // All nodes read the same versions in the same order, so all of them leave it out.
+            let position = self.position_of(Some(index));
+            self.answer_publisher(asker, position);
+            return self.finish(index, now);
+        }
         let (position, delta_base) = self.keep(index, &content, offset, delta, ticks(age), now);
         self.answer_publisher(asker, position);
         let accepted = Accepted {

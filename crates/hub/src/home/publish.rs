@@ -85,7 +85,7 @@ impl Home {
 
     /// Notes the version of what a publication describes. False if the channel had this version, or a later one: the publication is
     /// left out then.
-    fn note_version(&mut self, index: u32, version: u64, epoch: Box<str>) -> bool {
+    pub(super) fn note_version(&mut self, index: u32, version: u64, epoch: Box<str>) -> bool {
         match &mut self.channels[index].history {
             Some(history) if version > 0 => history.note_version(version, epoch),
             _ => true,

@@ -120,8 +120,19 @@ fn level(level: LogLevel) -> LevelFilter {
 fn targets(filter: &LogFilter) -> Targets {
     let parts = filter.parts.iter();
     Targets::new()
+        // Of NATS we say ourselves what an operator should know.
+        .with_target("async_nats", library_level(level(filter.level)))
         .with_default(level(filter.level))
         .with_targets(parts.map(|(target, of)| (target.clone(), level(*of))))
+}
+
+/// What a library may say: nothing about its everyday work, unless everybody tells everything.
+fn library_level(of_server: LevelFilter) -> LevelFilter {
+    if of_server == LevelFilter::INFO {
+        LevelFilter::WARN
+    } else {
+        of_server
+    }
 }
 
 /// Starts the log, and tells how it gets another filter.

@@ -2,6 +2,7 @@
 
 mod address;
 mod api;
+mod broker;
 mod catalogue;
 mod changes;
 mod default_file;
@@ -45,6 +46,7 @@ pub use webhooks::{ChannelFilter, WebhookEndpoint, WebhookEndpointTable, Webhook
 pub use written::Written;
 
 use crate::auth::TokenRules;
+use crate::broker::BrokerSettings;
 use crate::machine::Machine;
 use crate::proxy::ApplicationSettings;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
@@ -227,6 +229,8 @@ pub struct Config {
     pub webhooks: Webhooks,
     /// What every shard is told.
     pub settings: Settings,
+    /// What orders channels for all nodes of a cluster; none for a node alone.
+    pub(crate) broker: Option<BrokerSettings>,
     /// What the application is asked, and where.
     pub(crate) application: ApplicationSettings,
     /// Limits of the process.
@@ -317,6 +321,7 @@ impl Options {
         remarks.extend(self.channel.iter().flat_map(ChannelTable::remarks));
         remarks.extend(self.webhooks.iter().flat_map(WebhooksTable::remarks));
         remarks.extend(self.proxy_remarks());
+        remarks.extend(self.broker_remarks());
         Ok(Config {
             machine: machine.clone(),
             listen,
@@ -335,6 +340,7 @@ impl Options {
             announce,
             limits,
             remarks,
+            broker: self.broker()?,
             options: Box::new(self),
         })
     }
@@ -416,11 +422,15 @@ impl Options {
     /// Without tables of one's own everything is allowed in channels in development. Where clients may be anonymous, all may
     /// listen, and otherwise nothing is allowed.
     fn namespaces(&self, anonymous: bool) -> Result<Namespaces, ConfigError> {
-        match &self.channel {
-            Some(channel) => channel.resolve(),
-            None if self.dev.unwrap_or(false) => Ok(Namespaces::development()),
-            None => ChannelTable::open_to_listeners(anonymous).resolve(),
-        }
+        let namespaces = match &self.channel {
+            Some(channel) => channel.resolve()?,
+            None if self.dev.unwrap_or(false) => Namespaces::development(),
+            None => ChannelTable::open_to_listeners(anonymous).resolve()?,
+        };
+        Ok(match self.broker {
+            Some(_) => namespaces.with_logs(),
+            None => namespaces,
+        })
     }
 
     fn shard_count(&self) -> Result<Option<usize>, ConfigError> {

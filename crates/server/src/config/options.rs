@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 #[cfg(test)]
 use std::path::Path;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,38 @@ pub struct Options {
     /// Publish the server's time to a channel at an interval, such as time=1m; may be repeated
     #[arg(long, value_name = "CHANNEL=INTERVAL")]
     pub announce: Option<Vec<Announcement>>,
+
+    /// NATS servers whose JetStream orders channels for all nodes of a cluster: nats://HOST:PORT, several with commas
+    #[arg(long, value_name = "URL")]
+    pub broker: Option<String>,
+
+    /// The cluster's name in NATS: subjects and streams begin with it
+    #[arg(long, value_name = "NAME")]
+    pub broker_prefix: Option<String>,
+
+    /// NATS servers that keep each publication
+    #[arg(long, value_name = "COUNT")]
+    pub broker_replicas: Option<Count>,
+
+    /// Where streams of the broker are kept: file
+    #[arg(long, value_name = "STORAGE")]
+    pub broker_storage: Option<String>,
+
+    /// A file of credentials for NATS
+    #[arg(long, value_name = "FILE")]
+    pub broker_credentials: Option<PathBuf>,
+
+    /// A file of certificates (PEM) that NATS servers may be signed by, beside those the machine trusts
+    #[arg(long, value_name = "FILE")]
+    pub broker_ca: Option<PathBuf>,
+
+    /// A file with our certificate for NATS (PEM); its key is broker-key
+    #[arg(long, value_name = "FILE")]
+    pub broker_certificate: Option<PathBuf>,
+
+    /// A file with the key (PEM) of broker-certificate
+    #[arg(long, value_name = "FILE")]
+    pub broker_key: Option<PathBuf>,
 
     /// Time between pings to a connection; 0 for none
     #[arg(long, value_name = "TIME")]
@@ -307,6 +340,14 @@ impl Options {
             client_address_header: self.client_address_header.or(other.client_address_header),
             api_key: self.api_key.or(other.api_key),
             announce: self.announce.or(other.announce),
+            broker: self.broker.or(other.broker),
+            broker_prefix: self.broker_prefix.or(other.broker_prefix),
+            broker_replicas: self.broker_replicas.or(other.broker_replicas),
+            broker_storage: self.broker_storage.or(other.broker_storage),
+            broker_credentials: self.broker_credentials.or(other.broker_credentials),
+            broker_ca: self.broker_ca.or(other.broker_ca),
+            broker_certificate: self.broker_certificate.or(other.broker_certificate),
+            broker_key: self.broker_key.or(other.broker_key),
             ping_interval: self.ping_interval.or(other.ping_interval),
             pong_timeout: self.pong_timeout.or(other.pong_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
@@ -366,6 +407,19 @@ impl Options {
             send_buffer_bytes: running.send_buffer_bytes,
             webhooks: WebhooksTable::with_fixed_of(self.webhooks, running.webhooks.as_ref()),
             log_format: running.log_format,
+            broker: running.broker.clone(),
+            broker_prefix: running.broker_prefix.clone(),
+            broker_replicas: running.broker_replicas,
+            broker_storage: running.broker_storage.clone(),
+            broker_credentials: running.broker_credentials.clone(),
+            broker_ca: running.broker_ca.clone(),
+            broker_certificate: running.broker_certificate.clone(),
+            broker_key: running.broker_key.clone(),
+            // The logs of a broker are those of the namespaces at the start.
+            channel: match running.broker {
+                Some(_) => running.channel.clone(),
+                None => self.channel,
+            },
             http_stream: running.http_stream,
             sse: running.sse,
             uni_websocket: running.uni_websocket,

@@ -17,10 +17,19 @@ struct Health {
     connections: u64,
 }
 
+/// Whether channels do not answer yet: their logs have to be read first.
+fn is_catching_up(control: &Control) -> bool {
+    let broker = control.broker.as_ref();
+    broker.is_some_and(|broker| !broker.has_caught_up())
+}
+
 /// Answers 200 while new clients are welcome, and 503 from the first moment of a drain: load balancers stop sending
-/// clients before any connection is closed.
+/// clients before any connection is closed. A node of a cluster answers 503 until it has read the channels' logs once.
 pub(crate) async fn health(State(control): State<Arc<Control>>) -> Response {
     let (code, status) = match control.stage() {
+        Stage::Serving if is_catching_up(&control) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "catching up")
+        }
         Stage::Serving => (StatusCode::OK, "ok"),
         Stage::Draining | Stage::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
     };

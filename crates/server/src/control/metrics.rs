@@ -7,6 +7,7 @@ use super::api::Method;
 use super::error::Refusal;
 use super::places::Eviction;
 use crate::auth::{Authority, ShownTokens};
+use crate::broker::BrokerCounts;
 use crate::proxy::ProxyMetrics;
 use crate::webhooks::WebhookCounts;
 use axum::body::Bytes;
@@ -182,7 +183,7 @@ struct RequestLabels {
 
 impl Registered {
     /// Everything that is shown.
-    pub(crate) fn new(mesh: Mesh, tokens: Arc<Authority>) -> Self {
+    pub(crate) fn new(mesh: Mesh, tokens: Arc<Authority>, broker: Option<&BrokerCounts>) -> Self {
         let mut registry = Registry::default();
         let requests = RequestCounts::default();
         let tables = Arc::<OnceLock<Vec<Pid>>>::default();
@@ -202,6 +203,9 @@ impl Registered {
         let bodies = BodyCounts::registered(ours);
         let webhooks = WebhookCounts::registered(ours);
         let proxies = ProxyMetrics::registered(ours);
+        if let Some(broker) = broker {
+            broker.register(ours);
+        }
         ours.register_collector(Box::new(Shards { mesh }));
         ours.register_collector(Box::new(ShownTokens(tokens)));
         registry.register_collector(Box::new(OwnProcess {

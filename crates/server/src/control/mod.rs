@@ -26,6 +26,7 @@ pub(crate) use key::{Keys, Rights, decide as decide_key};
 pub(crate) use metrics::Registered;
 
 use crate::auth::Authority;
+use crate::broker;
 use crate::config::{ApiKey, Config};
 use crate::debug_log::{self, PublishLog};
 use crate::error::ServerError;
@@ -85,6 +86,8 @@ pub(crate) struct Control {
     pub(crate) application: ArcSwap<Application>,
     /// Who is told what happens, once the server tells somebody.
     pub(crate) webhooks: OnceLock<Arc<Receivers>>,
+    /// What is known of the broker; none without one.
+    pub(crate) broker: Option<Arc<broker::State>>,
     /// Development: `/` shows a page, and there is an `/echo`.
     pub(crate) is_development: bool,
 }
@@ -101,8 +104,10 @@ impl Control {
         key: Option<Arc<str>>,
         driver: &'static str,
         stage: watch::Receiver<Stage>,
+        broker: Option<Arc<broker::State>>,
     ) -> Result<Self, ServerError> {
-        let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens));
+        let counts = broker.as_ref().map(|broker| &broker.counts);
+        let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens), counts);
         let application = Application::new(config, metrics.proxies(), None)?;
         let keys = Keys::new(&config.api, key.as_deref());
         let settings = &config.settings;
@@ -127,6 +132,7 @@ impl Control {
             metrics,
             application: ArcSwap::from_pointee(application),
             webhooks: OnceLock::new(),
+            broker,
             is_development: settings.echo,
         })
     }

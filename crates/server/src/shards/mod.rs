@@ -49,7 +49,7 @@ struct Seat {
     mesh: Mesh,
     waker: Waker,
     sender: Sender,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<ShardEvent>>,
     keep: Vec<RawFd>,
     spread_from: u32,
 }
@@ -61,7 +61,8 @@ struct Seat {
 pub(crate) fn start(
     launch: Launch,
     mesh: &Mesh,
-    mailbox: &Arc<Mailbox>,
+    mailbox: &Arc<Mailbox<ShardEvent>>,
+    broker: Option<RawFd>,
 ) -> Result<Threads, ServerError> {
     let Launch { plan, .. } = launch;
     // All descriptors that threads share come before the first thread: one made after it has unshared is not in its table.
@@ -72,7 +73,7 @@ pub(crate) fn start(
             "make the sockets between shards and control plane",
         ))?;
     let wakers = launch.wakers.iter().filter_map(Waker::descriptor);
-    let shared: Vec<RawFd> = wakers.chain([mailbox.raw()]).collect();
+    let shared: Vec<RawFd> = wakers.chain([mailbox.raw()]).chain(broker).collect();
     let backlog = backlog();
     let mut threads = Threads {
         handles: Vec::new(),
@@ -132,7 +133,7 @@ pub(crate) fn random_bits() -> Result<u64, ServerError> {
 ///
 /// The release profile aborts on panic; everywhere else this ends the server instead of leaving half of it.
 struct Witness {
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<ShardEvent>>,
     index: usize,
 }
 

@@ -4,7 +4,7 @@ use super::asks::Asking;
 use super::{Asked, Failure};
 use crate::access::PublishGrant;
 use crate::asks::Question;
-use crate::mesh::{PublishOptions, PublishRefused};
+use crate::mesh::{NotPublished, PublishOptions, PublishRefused};
 use crate::shard::Shard;
 use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Ticket};
 use myriad_reactor::Reactor;
@@ -141,10 +141,14 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// The home has not taken a client's publication: the channel is a stream that is closed.
-    pub(crate) fn handle_not_published(&mut self, ticket: Ticket, now: Now) {
+    /// A client's publication has no position: its channel is a stream that is closed, or the broker did not answer.
+    pub(crate) fn handle_not_published(&mut self, ticket: Ticket, why: NotPublished, now: Now) {
         if let Some(key) = self.close_ticket(ticket) {
-            let code = ErrorCode::NotAvailable;
+            let code = match why {
+                NotPublished::Closed => ErrorCode::NotAvailable,
+                // Temporary: the client may try again.
+                NotPublished::Unavailable | NotPublished::Ended => ErrorCode::Internal,
+            };
             self.answer_error(key, ticket, || Asked::command("publish", ""), code, now);
         }
     }

@@ -134,6 +134,9 @@ impl Stream {
 impl Home {
     /// Somebody creates, changes or looks at a stream.
     pub fn handle_stream(&mut self, request: StreamRequest, now: Now) {
+        let Some(request) = self.hold_stream(request) else {
+            return;
+        };
         let StreamRequest {
             channel,
             asker,

@@ -6,10 +6,13 @@ use crate::{Now, Position};
 
 impl Home {
     /// Somebody reads a stream.
-    pub fn handle_read_stream(&mut self, request: &ReadStream, now: Now) {
+    pub fn handle_read_stream(&mut self, request: ReadStream, now: Now) {
+        let Some(request) = self.hold_read_stream(request) else {
+            return;
+        };
         let found = self.find_stream(&request.channel, now);
         let answer = match found {
-            Some(index) => self.read_stream(index, request, now),
+            Some(index) => self.read_stream(index, &request, now),
             None => Err(ReadRefused::NotFound),
         };
         let asker = request.asker;

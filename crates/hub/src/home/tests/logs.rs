@@ -230,6 +230,11 @@ fn a_log_that_begins_again_has_another_epoch() {
             ..
         }]
     ));
+    // Nobody is answered before the log is read anew.
+    home.handle_recover(recover("log:a", at(9), RecoveryMode::Stream), Now(0));
+    assert_eq!(answered(&mut home), None);
+    home.handle_log(entry(3, LogEvent::CaughtUp { floor: 3 }), Now(0));
+    assert!(matches!(answered(&mut home), Some((_, None))));
     home.handle_leave("log:a", 1, Now(0));
     // Offsets that were used before come again.
     home.handle_log(publication("log:a", 5, 0), Now(0));

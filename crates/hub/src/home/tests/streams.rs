@@ -112,7 +112,7 @@ pub(super) fn read_at_most(
         bytes_max: 1 << 20,
         publications_max,
     };
-    home.handle_read_stream(&request, now);
+    home.handle_read_stream(request, now);
     loop {
         match home.poll_effect() {
             Some(HomeEffect::StreamRead { asker, answer }) => {

@@ -216,6 +216,73 @@ pub(in super::super) const SERVER: &[Group] = &[
         ],
     },
     Group {
+        heading: "A cluster",
+        options: &[
+            Described::depends(
+                "broker",
+                Text,
+                "none: this node is alone",
+                "nats://127.0.0.1:4222",
+                "NATS servers whose JetStream orders channels for all nodes of a cluster; several with commas. With it, channels change with a restart only.",
+            )
+            .secret()
+            .fixed(),
+            Described::new(
+                "broker-prefix",
+                Text,
+                "myriad",
+                "The cluster's name in NATS: subjects and streams begin with it.",
+            )
+            .fixed(),
+            Described::new(
+                "broker-replicas",
+                Count,
+                "1",
+                "NATS servers that keep each publication: 1 to 5. With 3, what was acknowledged outlives any one server.",
+            )
+            .fixed(),
+            Described::new(
+                "broker-storage",
+                Word(&["file"]),
+                "file",
+                "Where JetStream keeps publications. Its memory storage is refused: limits for each channel slow it to a few hundred messages a second.",
+            )
+            .fixed(),
+            Described::depends(
+                "broker-credentials",
+                Text,
+                "none",
+                "/etc/myriad/nats.creds",
+                "A file of credentials for NATS.",
+            )
+            .fixed(),
+            Described::depends(
+                "broker-ca",
+                Text,
+                "those that the machine trusts",
+                "/etc/myriad/nats-ca.pem",
+                "A file of certificates (PEM) that NATS servers may be signed by, beside those the machine trusts.",
+            )
+            .fixed(),
+            Described::depends(
+                "broker-certificate",
+                Text,
+                "none",
+                "/etc/myriad/nats.pem",
+                "A file with our certificate for NATS (PEM).",
+            )
+            .fixed(),
+            Described::depends(
+                "broker-key",
+                Text,
+                "none",
+                "/etc/myriad/nats.key",
+                "A file with the key (PEM) of broker-certificate.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
         heading: "Announcements and the log",
         options: &[
             Described::new(

@@ -160,6 +160,10 @@ impl Fault {
     pub(super) fn not_published(why: NotPublished, channel: &str) -> Self {
         match why {
             NotPublished::Ended => Self::draining(),
+            NotPublished::Unavailable => Self::new(
+                Code::Internal,
+                "the broker did not take the publication in time; publish it again, with an idempotency_key if it must not appear twice",
+            ),
             NotPublished::Closed => Self::new(
                 Code::NotAvailable,
                 format!(

@@ -57,7 +57,7 @@ fn control() -> Arc<Control> {
     );
     let (_, stage) = watch::channel(Stage::Serving);
     let tokens = Authority::start(TokenRules::default()).expect("threads");
-    let control = Control::new(&config, mesh, Arc::new(tokens), None, "none", stage);
+    let control = Control::new(&config, mesh, Arc::new(tokens), None, "none", stage, None);
     Arc::new(control.expect("a control plane"))
 }
 

@@ -92,6 +92,15 @@ async fn serve(State(control): State<Arc<Control>>, request: Request) -> Respons
     origin.finish(answer.unwrap_or_else(IntoResponse::into_response))
 }
 
+/// What a stream is beside its channel's publications, such as its end and its producers, has no log that all nodes read.
+fn not_in_a_cluster() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "method",
+        "with a broker, streams can be read (GET, HEAD) but not created, appended to, closed or deleted: publish with POST /api/publish instead",
+    )
+}
+
 async fn answer(control: &Control, request: Request) -> Result<Response, Failure> {
     let (head, body) = request.into_parts();
     let channel = channel_of(head.uri.path())?;
@@ -107,6 +116,9 @@ async fn answer(control: &Control, request: Request) -> Result<Response, Failure
         address: ClientAddress::of(&head.extensions),
         namespaces: &namespaces,
     };
+    if control.mesh.has_broker() && head.method != Method::HEAD && head.method != Method::GET {
+        return Err(not_in_a_cluster().into());
+    }
     match head.method {
         Method::PUT => request.create(&head.uri, &head.headers, body).await,
         Method::POST => request.append(&head.headers, body).await,

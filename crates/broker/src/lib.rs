@@ -1,0 +1,22 @@
+//! What stands between a node and the logs of its cluster, deterministic: no I/O, no clock, no randomness but an argument's.
+//!
+//! A *log* orders the publications of one namespace with history for all nodes ([ADR 23]). Whoever speaks to the log system tells
+//! these types what happened there, and does what they say:
+//!
+//! * [`Subjects`]: where publications stand in NATS, by their channels' names;
+//! * [`Envelope`]: a publication as a message of NATS;
+//! * [`Reading`]: what the homes of a node are told of a log, in its order, and whether something is missing;
+//! * [`Line`]: publications on their way to a log, one of each channel at a time.
+//!
+
+#![forbid(unsafe_code)]
+
+mod envelope;
+mod line;
+mod names;
+mod reading;
+
+pub use envelope::{Envelope, Header, Origin, Unreadable};
+pub use line::Line;
+pub use names::{Class, PrefixError, Subjects};
+pub use reading::{Opened, Reading, Step};

@@ -1,0 +1,342 @@
+//! What the homes of a node are told of a log, in its order.
+//!
+//! A node reads each log from its first entry. While it catches up, entries may be missing: the log keeps so much of each channel and no
+//! more, and may drop something unread for what comes meanwhile. So the node reads twice: up to what the log had when it began, and then
+//! up to what the log had by then. To know an end that will surely be read, the node writes there itself: a *mark*, which is a beat. After
+//! that nothing may be missing, and a hole in the sequence is a loss.
+//!
+//! | what happens | tell it by | and then |
+//! | --- | --- | --- |
+//! | the log is opened, at first or again | [`Reading::has_lost_the_end`], then [`Reading::handle_opened`] | read from [`Reading::next_sequence`] |
+//! | a beat is read | [`Reading::handle_beat`] | do the steps |
+//! | anything else is read | [`Reading::handle_entry`] | do the steps |
+//! | a mark is written, for [`Step::Mark`] | [`Reading::handle_marked`] | do the steps |
+
+use myriad_hub::{Epoch, LogEvent};
+
+/// A log that was opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// The epoch of its last beat.
+    pub epoch: Epoch,
+    /// Where the mark stands that was written after it was opened.
+    pub mark: u64,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Step {
+    /// Tell the homes.
+    Tell {
+        /// The place in the log.
+        offset: u64,
+        /// What they are told.
+        event: LogEvent,
+    },
+    /// Write a mark.
+    Mark,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Not opened yet.
+    New,
+    /// Reads what was there.
+    First { mark: u64 },
+    /// Has read that, and waits for its second mark to be written.
+    Between,
+    /// Reads what had come by then.
+    Second { mark: u64, floor: u64 },
+    /// Has read all.
+    Live,
+}
+
+/// How far a node has read one log.
+#[derive(Debug)]
+pub struct Reading {
+    epoch: Option<Epoch>,
+    /// The last entry that was read.
+    position: u64,
+    phase: Phase,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Reading {
+    /// Nothing was read.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            epoch: None,
+            position: 0,
+            phase: Phase::New,
+        }
+    }
+
+    /// The last entry that was read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The epoch of what was read; none before the log was opened.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
+    /// Whether all has been read that was there when the log was opened.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    /// The next entry to read.
+    #[must_use]
+    pub fn next_sequence(&self) -> u64 {
+        self.position + 1
+    }
+
+    /// Whether a log that ends there has lost entries that were read: servers came back with old data. Then its offsets start again,
+    /// so it needs another epoch before it is opened.
+    #[must_use]
+    pub fn has_lost_the_end(&self, epoch: Epoch, last: u64) -> bool {
+        self.epoch == Some(epoch) && last < self.position
+    }
+
+    /// The log is opened.
+    pub fn handle_opened(&mut self, opened: Opened, steps: &mut Vec<Step>) {
+        let Opened { epoch, mark } = opened;
+        if self.epoch != Some(epoch) {
+            self.begin(epoch, 0, steps);
+        }
+        if self.phase != Phase::Live {
+            self.phase = Phase::First { mark };
+            self.note_progress(steps);
+        }
+    }
+
+    /// A beat is read. It says whose entries these are.
+    pub fn handle_beat(&mut self, sequence: u64, epoch: Epoch, steps: &mut Vec<Step>) {
+        if sequence <= self.position {
+            return;
+        }
+        if self.epoch == Some(epoch) {
+            return self.handle_entry(sequence, LogEvent::Passed, steps);
+        }
+        // Somebody found a loss that we had no part in. Everything up to here is of the epoch before.
+        let was_live = self.phase == Phase::Live;
+        self.begin(epoch, sequence, steps);
+        self.phase = if was_live {
+            self.catch_up(sequence, steps);
+            Phase::Live
+        } else {
+            steps.push(Step::Mark);
+            Phase::Between
+        };
+    }
+
+    /// An entry is read. One that was read before is left out.
+    pub fn handle_entry(&mut self, sequence: u64, event: LogEvent, steps: &mut Vec<Step>) {
+        if sequence <= self.position {
+            return;
+        }
+        if self.phase == Phase::Live && sequence != self.next_sequence() {
+            let event = LogEvent::Lost;
+            let offset = sequence - 1;
+            steps.push(Step::Tell { offset, event });
+        }
+        self.position = sequence;
+        let offset = sequence;
+        steps.push(Step::Tell { offset, event });
+        self.note_progress(steps);
+    }
+
+    /// The mark of [`Step::Mark`] is written. `first` is the log's first entry now: what came before it is gone.
+    pub fn handle_marked(&mut self, mark: u64, first: u64, steps: &mut Vec<Step>) {
+        if self.phase == Phase::Between {
+            let floor = first.saturating_sub(1);
+            self.phase = Phase::Second { mark, floor };
+            self.note_progress(steps);
+        }
+    }
+
+    fn begin(&mut self, epoch: Epoch, offset: u64, steps: &mut Vec<Step>) {
+        self.epoch = Some(epoch);
+        self.position = offset;
+        self.phase = Phase::New;
+        let event = LogEvent::Began(epoch);
+        steps.push(Step::Tell { offset, event });
+    }
+
+    fn catch_up(&mut self, floor: u64, steps: &mut Vec<Step>) {
+        let offset = self.position;
+        let event = LogEvent::CaughtUp { floor };
+        steps.push(Step::Tell { offset, event });
+    }
+
+    fn note_progress(&mut self, steps: &mut Vec<Step>) {
+        match self.phase {
+            Phase::First { mark } if self.position >= mark => {
+                self.phase = Phase::Between;
+                steps.push(Step::Mark);
+            }
+            Phase::Second { mark, floor } if self.position >= mark => {
+                self.phase = Phase::Live;
+                self.catch_up(floor, steps);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIRST: fn() -> Epoch = || Epoch::new(1);
+    const OTHER: fn() -> Epoch = || Epoch::new(2);
+
+    fn said(steps: &mut Vec<Step>) -> Vec<String> {
+        let say = |step: Step| match step {
+            Step::Mark => "mark".to_owned(),
+            Step::Tell { offset, event } => match event {
+                LogEvent::Began(_) => format!("began {offset}"),
+                LogEvent::CaughtUp { floor } => format!("caught up {offset} floor {floor}"),
+                LogEvent::Lost => format!("lost {offset}"),
+                LogEvent::Passed => format!("{offset}"),
+                other => panic!("{other:?}"),
+            },
+        };
+        steps.drain(..).map(say).collect()
+    }
+
+    fn opened(epoch: Epoch, mark: u64) -> Opened {
+        Opened { epoch, mark }
+    }
+
+    /// A reading of a log that was empty.
+    fn live() -> Reading {
+        let (mut reading, mut steps) = (Reading::new(), Vec::new());
+        reading.handle_opened(opened(FIRST(), 2), &mut steps);
+        reading.handle_beat(1, FIRST(), &mut steps);
+        reading.handle_beat(2, FIRST(), &mut steps);
+        reading.handle_marked(3, 1, &mut steps);
+        reading.handle_beat(3, FIRST(), &mut steps);
+        assert_eq!(
+            said(&mut steps),
+            ["began 0", "1", "2", "mark", "3", "caught up 3 floor 0"]
+        );
+        assert!(reading.is_live());
+        reading
+    }
+
+    #[test]
+    fn a_log_is_read_to_its_end_twice() {
+        let (mut reading, mut steps) = (Reading::new(), Vec::new());
+        reading.handle_opened(opened(FIRST(), 9), &mut steps);
+        assert_eq!(reading.next_sequence(), 1);
+        // What was dropped before it was read is no loss yet.
+        reading.handle_entry(4, LogEvent::Passed, &mut steps);
+        reading.handle_entry(7, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["began 0", "4", "7"]);
+        reading.handle_beat(9, FIRST(), &mut steps);
+        assert_eq!(said(&mut steps), ["9", "mark"]);
+        reading.handle_entry(10, LogEvent::Passed, &mut steps);
+        reading.handle_marked(12, 4, &mut steps);
+        reading.handle_entry(13, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["10", "13", "caught up 13 floor 3"]);
+    }
+
+    #[test]
+    fn a_mark_that_was_read_before_it_was_known_counts() {
+        let (mut reading, mut steps) = (Reading::new(), Vec::new());
+        reading.handle_opened(opened(FIRST(), 1), &mut steps);
+        reading.handle_beat(1, FIRST(), &mut steps);
+        reading.handle_beat(2, FIRST(), &mut steps);
+        reading.handle_marked(2, 1, &mut steps);
+        assert_eq!(
+            said(&mut steps),
+            ["began 0", "1", "mark", "2", "caught up 2 floor 0"]
+        );
+    }
+
+    #[test]
+    fn a_hole_is_a_loss_once_all_was_read() {
+        let (mut reading, mut steps) = (live(), Vec::new());
+        reading.handle_entry(4, LogEvent::Passed, &mut steps);
+        reading.handle_entry(4, LogEvent::Passed, &mut steps);
+        reading.handle_entry(6, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["4", "lost 5", "6"]);
+    }
+
+    #[test]
+    fn a_log_that_is_opened_again_goes_on() {
+        let (mut reading, mut steps) = (live(), Vec::new());
+        assert!(!reading.has_lost_the_end(FIRST(), 3));
+        reading.handle_opened(opened(FIRST(), 5), &mut steps);
+        assert_eq!(reading.next_sequence(), 4);
+        reading.handle_entry(4, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["4"]);
+    }
+
+    #[test]
+    fn a_log_that_came_back_shorter_begins_anew_with_another_epoch() {
+        let (mut reading, mut steps) = (live(), Vec::new());
+        assert!(reading.has_lost_the_end(FIRST(), 2));
+        assert!(!reading.has_lost_the_end(OTHER(), 2));
+        reading.handle_opened(opened(OTHER(), 4), &mut steps);
+        assert_eq!((reading.next_sequence(), reading.is_live()), (1, false));
+        reading.handle_entry(1, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["began 0", "1"]);
+    }
+
+    #[test]
+    fn another_epoch_in_a_beat_begins_there() {
+        let (mut reading, mut steps) = (live(), Vec::new());
+        reading.handle_beat(4, OTHER(), &mut steps);
+        reading.handle_entry(5, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["began 4", "caught up 4 floor 4", "5"]);
+
+        // Before all was read, there is more to read.
+        let mut reading = Reading::new();
+        reading.handle_opened(opened(FIRST(), 9), &mut steps);
+        reading.handle_beat(4, OTHER(), &mut steps);
+        assert_eq!(said(&mut steps), ["began 0", "began 4", "mark"]);
+        reading.handle_marked(11, 1, &mut steps);
+        reading.handle_beat(11, OTHER(), &mut steps);
+        assert_eq!(said(&mut steps), ["11", "caught up 11 floor 0"]);
+    }
+
+    #[test]
+    fn a_connection_lost_between_the_marks_begins_the_marks_again() {
+        let (mut reading, mut steps) = (Reading::new(), Vec::new());
+        reading.handle_opened(opened(FIRST(), 1), &mut steps);
+        reading.handle_beat(1, FIRST(), &mut steps);
+        reading.handle_opened(opened(FIRST(), 3), &mut steps);
+        reading.handle_beat(3, FIRST(), &mut steps);
+        assert_eq!(said(&mut steps), ["began 0", "1", "mark", "3", "mark"]);
+    }
+
+    proptest! {
+        /// Whatever is read: offsets rise, and once the node is live each sequence that was left out is told before the next entry.
+        #[test]
+        fn no_hole_is_silent(gaps in prop::collection::vec(1_u64..4, 1..40)) {
+            let (mut reading, mut steps) = (live(), Vec::new());
+            let mut sequence = reading.position();
+            for gap in gaps {
+                let is_whole = gap == 1;
+                sequence += gap;
+                reading.handle_entry(sequence, LogEvent::Passed, &mut steps);
+                let said = said(&mut steps);
+                prop_assert_eq!(said.len(), if is_whole { 1 } else { 2 });
+                prop_assert_eq!(said.last(), Some(&sequence.to_string()));
+            }
+        }
+    }
+}

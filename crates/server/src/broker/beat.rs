@@ -1,0 +1,160 @@
+//! The beat of a stream: a message about no channel, which says whose entries these are.
+//!
+//! The epoch lives in the stream's own data: `created` stays the same when servers come back without what they had. Whoever finds no
+//! beat, or that entries are gone which it has read, writes a beat with another epoch. Each beat names the one before it, so of two
+//! nodes that write at once one loses and reads again. A beat is written when none has come for a while, too: by it a node knows that it
+//! still hears the stream.
+
+use super::stream::LogStream;
+use crate::shards::random_bits;
+use async_nats::jetstream::Context;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
+use myriad_shard::Epoch;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use thiserror::Error;
+
+/// A beat is written when none has come for so long.
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// A node that has heard no beat for so long no longer hears the stream.
+pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
+/// Nodes that write at once: each attempt one of them succeeds.
+const ATTEMPTS_MAX: usize = 1_000;
+
+/// What the stream says of its last beat.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beat {
+    pub(super) epoch: Epoch,
+    pub(super) sequence: u64,
+    /// When it was stored, by the servers' clock: ns since 1970.
+    pub(super) stored_ns: i128,
+}
+
+/// Why no beat was read or written.
+#[derive(Debug, Error)]
+pub(super) enum BeatError {
+    #[error("reading the beat: {0}")]
+    Read(#[from] LastRawMessageError),
+    #[error("writing the beat: {0}")]
+    Write(#[from] PublishError),
+    #[error("{0} is no beat of ours")]
+    Foreign(String),
+    #[error("others write beats without end")]
+    Crowded,
+    #[error("the kernel has no random number")]
+    Random,
+}
+
+/// The text of a beat.
+#[derive(Serialize, Deserialize)]
+struct Text<'a> {
+    epoch: &'a str,
+}
+
+/// The epoch that a beat says.
+pub(super) fn parse(payload: &[u8]) -> Option<Epoch> {
+    let text: Text<'_> = serde_json::from_slice(payload).ok()?;
+    Epoch::parse(text.epoch)
+}
+
+/// Writes and reads beats of one stream.
+#[derive(Debug)]
+pub(super) struct Beats<'a> {
+    pub(super) context: &'a Context,
+    pub(super) stream: &'a LogStream,
+    pub(super) subject: String,
+}
+
+impl Beats<'_> {
+    /// The last beat, as the stream's leader has it; none if there is none.
+    pub(super) async fn last(&self) -> Result<Option<Beat>, BeatError> {
+        let read = self.stream.get_last_raw_message_by_subject(&self.subject);
+        match read.await {
+            Ok(message) => {
+                let epoch = parse(&message.payload);
+                let foreign = || BeatError::Foreign(format!("message {}", message.sequence));
+                Ok(Some(Beat {
+                    epoch: epoch.ok_or_else(foreign)?,
+                    sequence: message.sequence,
+                    stored_ns: message.time.unix_timestamp_nanos(),
+                }))
+            }
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a beat behind that one (0: none). None if another one came first.
+    pub(super) async fn write(&self, epoch: Epoch, behind: u64) -> Result<Option<u64>, BeatError> {
+        let text = Text {
+            epoch: epoch.as_str(),
+        };
+        let payload = serde_json::to_vec(&text).expect("a string can be written");
+        let message = PublishMessage::build()
+            .payload(payload.into())
+            .expected_last_subject_sequence(behind);
+        let sent = self.context.send_publish(self.subject.clone(), message);
+        let acknowledged = match sent.await {
+            Ok(acknowledged) => acknowledged.await,
+            Err(error) => Err(error),
+        };
+        match acknowledged {
+            Ok(ack) => Ok(Some(ack.sequence)),
+            Err(error) if is_conflict(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a beat of the epoch that the stream has, or that `choose` makes of it.
+    pub(super) async fn mark(
+        &self,
+        choose: impl Fn(Option<Beat>) -> Option<Epoch>,
+    ) -> Result<Beat, BeatError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let last = self.last().await?;
+            let epoch = match choose(last) {
+                Some(epoch) => epoch,
+                None => Epoch::new(random_bits().map_err(|_| BeatError::Random)?),
+            };
+            let behind = last.map_or(0, |beat| beat.sequence);
+            if let Some(sequence) = self.write(epoch, behind).await? {
+                // Its time, unless somebody has written one since; then that one's, which is as good.
+                let written = self.last().await?;
+                return Ok(Beat {
+                    epoch,
+                    sequence,
+                    stored_ns: written.map_or(0, |beat| beat.stored_ns),
+                });
+            }
+        }
+        Err(BeatError::Crowded)
+    }
+}
+
+/// JetStream has two errors for it: 10071 with one replica, and 10164 with several.
+fn is_conflict(error: &PublishError) -> bool {
+    if error.kind() == PublishErrorKind::WrongLastSequence {
+        return true;
+    }
+    let text = error.to_string();
+    text.contains("10164") || text.contains("10071")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_says_its_epoch() {
+        assert_eq!(parse(br#"{"epoch":"abcdefgh"}"#), Epoch::parse("abcdefgh"));
+        assert_eq!(
+            parse(br#"{"epoch":"abcdefgh","since":7}"#),
+            Epoch::parse("abcdefgh")
+        );
+        for text in ["", "{}", "7", r#"{"epoch":"ABC"}"#, r#"{"epoch":7}"#] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
+    }
+}

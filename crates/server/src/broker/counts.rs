@@ -1,0 +1,133 @@
+//! Figures of a broker.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What becomes of a publication on its way to the broker.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome {
+    /// A stream has it.
+    Stored,
+    /// It was sent to those who listen now.
+    Sent,
+    /// The broker did not take it in time.
+    Unavailable,
+    /// JetStream refuses it, as one that is too large.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StreamLabels {
+    stream: String,
+}
+
+/// All clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BrokerCounts {
+    connected: Gauge,
+    publications: Family<OutcomeLabels, Counter>,
+    under_way: Gauge,
+    positions: Family<StreamLabels, Gauge>,
+    caught_up: Family<StreamLabels, Gauge>,
+    opened: Family<StreamLabels, Counter>,
+    losses: Family<StreamLabels, Counter>,
+    unreadable: Counter,
+}
+
+impl BrokerCounts {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "broker_connected",
+            "Whether a NATS server is connected",
+            self.connected.clone(),
+        );
+        registry.register(
+            "broker_publications",
+            "Publications that were taken to the broker, by outcome",
+            self.publications.clone(),
+        );
+        registry.register(
+            "broker_publications_under_way",
+            "Publications that no stream has acknowledged yet",
+            self.under_way.clone(),
+        );
+        registry.register(
+            "broker_position",
+            "The last message of a stream that this node has read",
+            self.positions.clone(),
+        );
+        registry.register(
+            "broker_caught_up",
+            "Whether this node has read a stream up to the end that it had at the start",
+            self.caught_up.clone(),
+        );
+        registry.register(
+            "broker_opened",
+            "How often a stream was opened: once, and again after each failure",
+            self.opened.clone(),
+        );
+        registry.register(
+            "broker_losses",
+            "Places of a stream that were gone before this node had read them; subscribers were told",
+            self.losses.clone(),
+        );
+        registry.register(
+            "broker_unreadable_messages",
+            "Messages with a header of ours that no node wrote",
+            self.unreadable.clone(),
+        );
+    }
+
+    pub(super) fn set_connected(&self, is_connected: bool) {
+        self.connected.set(is_connected.into());
+    }
+
+    pub(super) fn count(&self, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Stored => "stored",
+            Outcome::Sent => "sent",
+            Outcome::Unavailable => "unavailable",
+            Outcome::Refused => "refused",
+        };
+        let labels = OutcomeLabels { outcome };
+        self.publications.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn set_under_way(&self, count: usize) {
+        self.under_way.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn count_unreadable(&self) {
+        self.unreadable.inc();
+    }
+
+    /// The figures of one stream.
+    pub(super) fn of(&self, stream: &str) -> StreamCounts {
+        let labels = StreamLabels {
+            stream: stream.to_owned(),
+        };
+        StreamCounts {
+            position: self.positions.get_or_create(&labels).clone(),
+            caught_up: self.caught_up.get_or_create(&labels).clone(),
+            opened: self.opened.get_or_create(&labels).clone(),
+            losses: self.losses.get_or_create(&labels).clone(),
+        }
+    }
+}
+
+/// The figures of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct StreamCounts {
+    pub(super) position: Gauge,
+    pub(super) caught_up: Gauge,
+    pub(super) opened: Counter,
+    pub(super) losses: Counter,
+}

@@ -1,0 +1,114 @@
+//! Publications that no history keeps: by core NATS, at most once.
+
+use super::link::Link;
+use async_nats::{Message, Subject};
+use futures_util::StreamExt as _;
+use myriad_broker::{Envelope, Unreadable};
+use myriad_shard::{Mesh, PublishRefused, Submission};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Bytes of publications in flight come back within a few of these.
+const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+/// Between two attempts to subscribe.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What became of a message that comes into this node.
+pub(super) enum Taken {
+    /// It may be given to a home.
+    Submission(Box<Submission>),
+    /// This node has less room for publications than the one it was published on.
+    TooLarge,
+}
+
+/// Reads what a message says.
+///
+/// # Errors
+/// A header of ours has something else in it.
+pub(super) fn envelope_of(message: &Message) -> Result<Envelope, Unreadable> {
+    let header = |name: &str| {
+        let headers = message.headers.as_ref()?;
+        headers.get(name).map(async_nats::HeaderValue::as_str)
+    };
+    Envelope::read(header, &message.payload)
+}
+
+/// Gives a message its share of the limit of publication bytes: waits for it, so that nothing is lost where this node delivers more
+/// slowly than others publish.
+pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: Envelope) -> Taken {
+    let Some(content) = envelope.content else {
+        return Taken::TooLarge;
+    };
+    let permit = loop {
+        match mesh.take_in(&content) {
+            Ok(permit) => break permit,
+            Err(PublishRefused::Busy) => sleep(ROOM_INTERVAL).await,
+            Err(_) => {
+                tracing::error!(
+                    "a publication in channel {channel:?} has {} bytes, and all in flight may have fewer here; raise publication-bytes-max as on the other nodes",
+                    content.bytes()
+                );
+                return Taken::TooLarge;
+            }
+        }
+    };
+    let ours = envelope.origin.filter(|origin| *origin.node == *node);
+    let (version, version_epoch) = envelope.version;
+    Taken::Submission(Box::new(Submission {
+        channel: channel.into(),
+        content,
+        permit,
+        asker: None,
+        sender: ours.and_then(|origin| origin.sender),
+        idempotency_key: envelope.key,
+        delta: envelope.delta,
+        skip_history: false,
+        version,
+        version_epoch,
+    }))
+}
+
+/// Delivers what comes, for ever.
+pub(super) async fn run(link: Arc<Link>, mesh: Mesh) {
+    loop {
+        match link.client.subscribe(link.subjects.live_of_all()).await {
+            Ok(mut messages) => {
+                while let Some(message) = messages.next().await {
+                    deliver(&link, &mesh, &message).await;
+                }
+            }
+            Err(error) => tracing::warn!("publications without history cannot be read: {error}"),
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// Delivers a message.
+async fn deliver(link: &Link, mesh: &Mesh, message: &Message) {
+    let Some(channel) = channel_of(link, &message.subject) else {
+        return;
+    };
+    let envelope = match envelope_of(message) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            tracing::warn!("a message for channel {channel:?} is left out: {error}");
+            link.state.counts.count_unreadable();
+            return;
+        }
+    };
+    let options = link.namespaces.options_of(&channel);
+    let has_log = options.is_some_and(|options| options.log.is_some());
+    let taken = take_in(mesh, &link.node, channel, envelope).await;
+    if let Taken::Submission(mut submission) = taken {
+        submission.skip_history = has_log;
+        mesh.deliver_live(*submission);
+    }
+}
+
+/// The channel of a live subject; none if it is no channel's of this server.
+fn channel_of(link: &Link, subject: &Subject) -> Option<String> {
+    let channel = link.subjects.channel_of_live(subject)?;
+    let is_name = !channel.is_empty() && channel.len() <= Mesh::CHANNEL_BYTES_MAX;
+    is_name.then_some(channel)
+}

@@ -1,0 +1,183 @@
+//! The cluster's broker: NATS JetStream, behind which channels have one order on all nodes.
+//!
+//! Without one, a channel's home numbers its publications, and this module has nothing to do. With one, publications go from their
+//! publisher's shard to the *broker's thread* ([`publisher`]), from there to the stream of their namespace, and come back by its
+//! readers ([`reader`], one for each log) to the channel's home. What no history keeps goes by core NATS ([`live`]), at most once. The
+//! thread has a runtime of its own, so that a flood of messages does not delay requests of the API.
+//!
+//! What can be decided without I/O is in the crate `myriad-broker`.
+
+mod answers;
+mod beat;
+mod counts;
+mod link;
+mod live;
+mod publisher;
+mod reader;
+mod settings;
+mod stream;
+
+pub use link::BrokerError;
+pub(crate) use settings::{BROKER_PREFIX_DEFAULT, BrokerSettings};
+
+pub(crate) use counts::BrokerCounts;
+
+use crate::error::ServerError;
+use crate::mailbox::{Letters, Mailbox, mailbox};
+use link::Link;
+use myriad_shard::{BrokerTask, Mesh, Namespaces};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use tokio::sync::{Notify, oneshot};
+
+/// A broker whose thread runs.
+pub(crate) struct Broker {
+    tasks: Arc<Mailbox<BrokerTask>>,
+    /// Gives the thread the mesh, when there is one.
+    mesh: Option<oneshot::Sender<Mesh>>,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What others may know of a broker.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    logs: usize,
+    /// Logs that were read to their ends.
+    live: AtomicUsize,
+    /// Its figures.
+    pub(crate) counts: BrokerCounts,
+    /// Whether the thread is to end.
+    stop: Notify,
+}
+
+impl State {
+    /// Whether every log was read up to its end at the start.
+    pub(crate) fn has_caught_up(&self) -> bool {
+        self.live.load(Ordering::Relaxed) == self.logs
+    }
+}
+
+impl Broker {
+    /// Connects, and opens the streams of all logs.
+    ///
+    /// # Errors
+    /// NATS cannot be reached, or does not do what it should.
+    pub(crate) fn start(
+        settings: BrokerSettings,
+        namespaces: Arc<Namespaces>,
+        node: String,
+    ) -> Result<Self, ServerError> {
+        let state = Arc::new(State {
+            logs: namespaces.logs().len(),
+            ..State::default()
+        });
+        let (started, starting) = sync_channel(1);
+        let (mesh, meshes) = oneshot::channel();
+        let known = Arc::clone(&state);
+        let thread = std::thread::Builder::new()
+            .name("broker".into())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build();
+                let runtime = match runtime {
+                    Ok(runtime) => runtime,
+                    Err(error) => {
+                        let failed = ServerError::system("start the broker's runtime")(error);
+                        let _ = started.send(Err(failed));
+                        return;
+                    }
+                };
+                runtime.block_on(async {
+                    let opened = open(settings, namespaces, node, known).await;
+                    let (link, letters) = match opened {
+                        Ok((link, tasks, letters)) => {
+                            let _ = started.send(Ok(tasks));
+                            (link, letters)
+                        }
+                        Err(error) => {
+                            let _ = started.send(Err(error));
+                            return;
+                        }
+                    };
+                    // Without a mesh the server did not start.
+                    if let Ok(mesh) = meshes.await {
+                        run(link, mesh, letters).await;
+                    }
+                });
+            })
+            .map_err(ServerError::system("start a thread"))?;
+        let panicked = || ServerError::Panicked {
+            thread: "the broker's thread".into(),
+        };
+        let tasks = starting.recv().map_err(|_| panicked())??;
+        Ok(Self {
+            tasks,
+            mesh: Some(mesh),
+            state,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where shards and the API leave what it is to do.
+    pub(crate) fn tasks(&self) -> Arc<Mailbox<BrokerTask>> {
+        Arc::clone(&self.tasks)
+    }
+
+    /// The descriptor that every thread's table must keep.
+    pub(crate) fn raw(&self) -> RawFd {
+        self.tasks.raw()
+    }
+
+    pub(crate) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state)
+    }
+
+    /// Begins to read and to publish.
+    pub(crate) fn begin(&mut self, mesh: Mesh) {
+        if let Some(sender) = self.mesh.take() {
+            let _ = sender.send(mesh);
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.mesh = None;
+        self.state.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn open(
+    settings: BrokerSettings,
+    namespaces: Arc<Namespaces>,
+    node: String,
+    state: Arc<State>,
+) -> Result<(Link, Arc<Mailbox<BrokerTask>>, Letters<BrokerTask>), ServerError> {
+    let (tasks, letters) = mailbox().map_err(ServerError::system("make a pipe"))?;
+    let link = Link::open(settings, namespaces, node, state)
+        .await
+        .map_err(ServerError::Broker)?;
+    Ok((link, tasks, letters))
+}
+
+async fn run(link: Link, mesh: Mesh, letters: Letters<BrokerTask>) {
+    let state = Arc::clone(&link.state);
+    let link = Arc::new(link);
+    for log in link.logs.iter() {
+        let reader = reader::Reader::new(Arc::clone(&link), mesh.clone(), Arc::clone(log));
+        tokio::spawn(reader.run());
+    }
+    tokio::spawn(live::run(Arc::clone(&link), mesh.clone()));
+    tokio::select! {
+        () = publisher::run(link, mesh, letters) => {}
+        () = state.stop.notified() => {}
+    }
+}

@@ -1,0 +1,361 @@
+//! Reads one log, and tells the homes of this node what it says.
+//!
+//! By one ordered consumer: it notices what the connection has lost, and asks for it again. Whatever it cannot mend ends
+//! [`Reader::follow`], and the log is opened anew where this node stopped.
+
+use super::answers::Waiter;
+use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, Beat, BeatError, Beats};
+use super::counts::StreamCounts;
+use super::link::{BrokerError, Link, Log};
+use super::live::{self, Taken};
+use super::stream::LogStream;
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::push::OrderedConfig;
+use futures_util::StreamExt as _;
+use myriad_broker::{Opened, Reading, Step};
+use myriad_shard::{Epoch, LogEntry, LogEvent, Mesh, Position};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+/// Homes hear at least this often how far their node has read, where what it read is about no channel of theirs.
+const TELL_INTERVAL: Duration = Duration::from_millis(50);
+/// Between two attempts to open a log.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// Opening a log takes a few requests.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why reading ended.
+#[derive(Debug, Error)]
+enum Fault {
+    #[error(transparent)]
+    Stream(#[from] BrokerError),
+    #[error(transparent)]
+    Beat(#[from] BeatError),
+    #[error("{0}")]
+    Consumer(String),
+    #[error("no beat has come for {} s", BEAT_TIMEOUT.as_secs())]
+    Silent,
+    #[error("no answer for {} s", OPEN_TIMEOUT.as_secs())]
+    Slow,
+}
+
+/// The servers' clock, as far as it is needed to tell how old a message is.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    stored_ns: i128,
+    at: Instant,
+}
+
+impl Clock {
+    fn of(beat: &Beat) -> Self {
+        Self {
+            stored_ns: beat.stored_ns,
+            at: Instant::now(),
+        }
+    }
+
+    /// How old a message is, by the servers' clocks alone: those of nodes may be wrong.
+    fn age(self, stored_ns: i128) -> Duration {
+        let elapsed = i128::try_from(self.at.elapsed().as_nanos()).unwrap_or(i128::MAX);
+        let age = self.stored_ns.saturating_add(elapsed) - stored_ns;
+        u64::try_from(age).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+}
+
+/// Reads one log.
+pub(super) struct Reader {
+    link: Arc<Link>,
+    mesh: Mesh,
+    log: Arc<Log>,
+    reading: Reading,
+    /// The last place that every home has heard of.
+    told: u64,
+    /// When the last beat was read, or the log opened.
+    heard: Instant,
+    /// The last beat that was read.
+    last_beat: u64,
+    was_live: bool,
+    counts: StreamCounts,
+}
+
+impl Reader {
+    pub(super) fn new(link: Arc<Link>, mesh: Mesh, log: Arc<Log>) -> Self {
+        let stream = link.subjects.stream(&log.class);
+        Self {
+            counts: link.state.counts.of(&stream),
+            link,
+            mesh,
+            log,
+            reading: Reading::new(),
+            told: 0,
+            heard: Instant::now(),
+            last_beat: 0,
+            was_live: false,
+        }
+    }
+
+    /// Reads for ever.
+    pub(super) async fn run(mut self) {
+        let mut retry = RETRY_MIN;
+        loop {
+            let begun = Instant::now();
+            let Err(fault) = self.follow().await;
+            let name = self.link.subjects.stream(&self.log.class);
+            tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
+            retry = if begun.elapsed() > RETRY_MAX {
+                RETRY_MIN
+            } else {
+                (retry * 2).min(RETRY_MAX)
+            };
+            sleep(retry).await;
+        }
+    }
+
+    /// Opens the log and reads it, until something fails.
+    async fn follow(&mut self) -> Result<std::convert::Infallible, Fault> {
+        let (stream, clock) = timeout(OPEN_TIMEOUT, self.open())
+            .await
+            .map_err(|_| Fault::Slow)??;
+        let config = OrderedConfig {
+            deliver_subject: self.link.client.new_inbox(),
+            deliver_policy: DeliverPolicy::ByStartSequence {
+                start_sequence: self.reading.next_sequence(),
+            },
+            ..OrderedConfig::default()
+        };
+        let failed = |error: &dyn std::fmt::Display| Fault::Consumer(error.to_string());
+        let consumer = stream.create_consumer(config).await;
+        let consumer = consumer.map_err(|error| failed(&error))?;
+        let messages = consumer.messages().await;
+        let mut messages = messages.map_err(|error| failed(&error))?;
+        let mut ticks = interval(TELL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let jitter = Duration::from_millis(crate::shards::random_bits().unwrap_or(0) % 2_000);
+        loop {
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(Ok(message)) => self.handle_message(&message, &stream, clock).await?,
+                    Some(Err(error)) => return Err(failed(&error)),
+                    None => return Err(Fault::Consumer("the consumer ended".to_owned())),
+                },
+                _ = ticks.tick() => {
+                    self.tell_position();
+                    self.keep_beating(&stream, jitter).await?;
+                }
+            }
+        }
+    }
+
+    /// Opens the stream, and writes a mark at its end.
+    async fn open(&mut self) -> Result<(LogStream, Clock), Fault> {
+        let stream = self.link.ensure_stream(&self.log).await?;
+        let last = stream.cached_info().state.last_sequence;
+        let reading = &self.reading;
+        let beats = self.beats(&stream);
+        let mark = beats
+            .mark(|beat| {
+                let epoch = beat?.epoch;
+                (!reading.has_lost_the_end(epoch, last)).then_some(epoch)
+            })
+            .await?;
+        let clock = Clock::of(&mark);
+        let mut steps = Vec::new();
+        let opened = Opened {
+            epoch: mark.epoch,
+            mark: mark.sequence,
+        };
+        self.reading.handle_opened(opened, &mut steps);
+        self.heard = Instant::now();
+        self.last_beat = mark.sequence;
+        self.counts.opened.inc();
+        self.carry_out(steps, &stream).await?;
+        Ok((stream, clock))
+    }
+
+    fn beats<'a>(&'a self, stream: &'a LogStream) -> Beats<'a> {
+        Beats {
+            context: &self.link.context,
+            stream,
+            subject: self.link.subjects.beat(&self.log.class),
+        }
+    }
+
+    async fn handle_message(
+        &mut self,
+        message: &Message,
+        stream: &LogStream,
+        clock: Clock,
+    ) -> Result<(), Fault> {
+        let info = message.info();
+        let info = info.map_err(|error| Fault::Consumer(error.to_string()))?;
+        let sequence = info.stream_sequence;
+        let age = clock.age(info.published.unix_timestamp_nanos());
+        let mut steps = Vec::new();
+        match self
+            .link
+            .subjects
+            .channel_of_stored(&self.log.class, &message.subject)
+        {
+            Some(channel) => {
+                let event = self.event_of(channel, message, age).await?;
+                self.reading.handle_entry(sequence, event, &mut steps);
+            }
+            None => match beat::parse(&message.payload) {
+                Some(epoch) => {
+                    self.heard = Instant::now();
+                    self.last_beat = self.last_beat.max(sequence);
+                    self.reading.handle_beat(sequence, epoch, &mut steps);
+                }
+                None => {
+                    self.reading
+                        .handle_entry(sequence, LogEvent::Passed, &mut steps);
+                }
+            },
+        }
+        self.carry_out(steps, stream).await
+    }
+
+    /// What a message says to its channel.
+    async fn event_of(
+        &self,
+        channel: String,
+        message: &Message,
+        age: Duration,
+    ) -> Result<LogEvent, Fault> {
+        let envelope = live::envelope_of(&message.message);
+        let envelope = match envelope {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                tracing::warn!("a message for channel {channel:?} is left out: {error}");
+                self.link.state.counts.count_unreadable();
+                return Ok(LogEvent::Passed);
+            }
+        };
+        if envelope.content.is_none() {
+            return Ok(LogEvent::Removed(channel.into()));
+        }
+        match live::take_in(&self.mesh, &self.link.node, channel, envelope).await {
+            Taken::Submission(submission) => Ok(LogEvent::Publication(submission, age)),
+            // Whoever listens must not miss it in silence.
+            Taken::TooLarge => Ok(LogEvent::Lost),
+        }
+    }
+
+    /// Does what the reading asks for.
+    async fn carry_out(&mut self, steps: Vec<Step>, stream: &LogStream) -> Result<(), Fault> {
+        let mut steps = steps;
+        while !steps.is_empty() {
+            let mut next = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Tell { offset, event } => self.tell(offset, event),
+                    Step::Mark => {
+                        let epoch = self.reading.epoch();
+                        let beats = self.beats(stream);
+                        let mark = beats.mark(|beat| beat.map(|beat| beat.epoch).or(epoch));
+                        let mark = mark.await?.sequence;
+                        let info = stream.get_info().await;
+                        let info = info.map_err(|error| Fault::Consumer(error.to_string()))?;
+                        let first = info.state.first_sequence;
+                        self.reading.handle_marked(mark, first, &mut next);
+                    }
+                }
+            }
+            steps = next;
+        }
+        self.answer_publishers();
+        if self.reading.is_live() && !self.was_live {
+            self.was_live = true;
+            self.counts.caught_up.set(1);
+            self.link.state.live.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, offset: u64, event: LogEvent) {
+        if !matches!(event, LogEvent::Publication(..) | LogEvent::Removed(_)) {
+            self.told = offset;
+        }
+        if matches!(event, LogEvent::Lost) {
+            self.counts.losses.inc();
+        }
+        let log = self.log.id;
+        self.mesh.read_log(LogEntry { log, offset, event });
+    }
+
+    /// Homes that heard nothing of late hear how far the log has been read: a subscriber may come from a node that has read as far.
+    fn tell_position(&mut self) {
+        let position = self.reading.position();
+        self.counts
+            .position
+            .set(i64::try_from(position).unwrap_or(i64::MAX));
+        if position > self.told {
+            self.tell(position, LogEvent::Passed);
+        }
+    }
+
+    /// Publishers whose publications have been read are answered.
+    fn answer_publishers(&self) {
+        let position = self.reading.position();
+        let epoch = self.reading.epoch();
+        let answered = self.log.note_read(epoch, position);
+        answer(&self.mesh, epoch, answered);
+    }
+
+    /// Writes a beat when none has come for a while.
+    async fn keep_beating(&mut self, stream: &LogStream, jitter: Duration) -> Result<(), Fault> {
+        let silent = self.heard.elapsed();
+        if silent > BEAT_TIMEOUT {
+            return Err(Fault::Silent);
+        }
+        let Some(epoch) = self.reading.epoch() else {
+            return Ok(());
+        };
+        if silent < BEAT_INTERVAL + jitter || !self.reading.is_live() {
+            return Ok(());
+        }
+        // If another node was first, its beat comes; if nothing comes, the silence grows.
+        let beats = self.beats(stream);
+        let written = timeout(BEAT_INTERVAL, beats.write(epoch, self.last_beat)).await;
+        match written {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(Fault::Slow),
+        }
+        sleep(TELL_INTERVAL).await;
+        Ok(())
+    }
+}
+
+/// Answers those whose messages are stored.
+pub(super) fn answer(mesh: &Mesh, epoch: Option<Epoch>, stored: Vec<(u64, Waiter)>) {
+    for (offset, waiter) in stored {
+        match waiter {
+            Waiter::Publisher(asker) => {
+                let epoch = epoch.unwrap_or(mesh.epoch());
+                mesh.answer_publisher(asker, Ok(Position { epoch, offset }));
+            }
+            Waiter::Remover(id) => mesh.answer_remover(id, true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_come_from_the_servers_clock() {
+        let clock = Clock {
+            stored_ns: 10_000_000_000,
+            at: Instant::now(),
+        };
+        assert!(clock.age(4_000_000_000) >= Duration::from_secs(6));
+        assert_eq!(clock.age(i128::MAX / 2), Duration::ZERO);
+    }
+}

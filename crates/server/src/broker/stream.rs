@@ -1,0 +1,146 @@
+//! The JetStream stream of a log: how it is made, and what is demanded of one that is there.
+
+use super::link::{BrokerError, Log};
+use async_nats::jetstream::Context;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
+use myriad_broker::Subjects;
+use std::time::Duration;
+
+/// A stream of ours.
+pub(super) type LogStream = Stream;
+
+/// A message id is remembered so long: two publications with one idempotency key, or one that is sent again, are one within it.
+pub(super) const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+/// Messages of a channel that the stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
+/// stream has dropped what it has not read.
+const SPARE_MESSAGES: i64 = 256;
+/// A message stays longer in the stream than in histories, so that a home knows what it has dropped itself.
+const SPARE_AGE: Duration = Duration::from_secs(300);
+
+/// The stream of a log: made if it is missing, and widened if it keeps too little. What an operator has set beyond that stays.
+///
+/// # Errors
+/// It cannot be made, or is none of ours.
+pub(super) async fn ensure(
+    context: &Context,
+    subjects: &Subjects,
+    log: &Log,
+    replicas: usize,
+) -> Result<LogStream, BrokerError> {
+    let wanted = config(subjects, log, replicas);
+    let name = wanted.name.clone();
+    let failed = |why: String| BrokerError::Stream {
+        stream: name.clone(),
+        why,
+    };
+    let stream = context
+        .get_or_create_stream(&wanted)
+        .await
+        .map_err(|error| BrokerError::NoStream {
+            stream: name.clone(),
+            why: error.to_string(),
+            replicas,
+        })?;
+    let found = &stream.cached_info().config;
+    if found.storage != StorageType::File {
+        return Err(failed(
+            "is in memory, where limits for each channel slow it to a few hundred messages a second; delete it, and it is made on file"
+                .to_owned(),
+        ));
+    }
+    if found.subjects != wanted.subjects {
+        return Err(failed(format!(
+            "has other subjects ({}); choose another broker-prefix",
+            found.subjects.join(", ")
+        )));
+    }
+    let Some(widened) = widened(found, &wanted) else {
+        return Ok(stream);
+    };
+    tracing::info!("stream {name} keeps more from now on, as the options of its channels ask for");
+    context
+        .update_stream(&widened)
+        .await
+        .map_err(|error| failed(format!("cannot be changed: {error}")))?;
+    let stream = context.get_stream(&name).await;
+    stream.map_err(|error| failed(error.to_string()))
+}
+
+fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
+    let history = i64::from(log.options.history_size);
+    let age = log.options.history_ttl;
+    Config {
+        name: subjects.stream(&log.class),
+        description: Some("publications of channels with history".to_owned()),
+        subjects: vec![subjects.stored_of(&log.class)],
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::Old,
+        storage: StorageType::File,
+        num_replicas: replicas,
+        max_messages: -1,
+        max_bytes: -1,
+        max_consumers: -1,
+        max_messages_per_subject: 2 * history + SPARE_MESSAGES,
+        max_age: age + age / 2 + SPARE_AGE,
+        duplicate_window: DUPLICATE_WINDOW,
+        allow_direct: true,
+        // What removes a channel's history.
+        allow_rollup: true,
+        ..Config::default()
+    }
+}
+
+/// What is found, with what is wanted beyond it; none if it keeps enough.
+fn widened(found: &Config, wanted: &Config) -> Option<Config> {
+    // Zero and less are no limit.
+    let keeps = |found: i64, wanted: i64| found <= 0 || found >= wanted;
+    let keeps_enough = keeps(
+        found.max_messages_per_subject,
+        wanted.max_messages_per_subject,
+    );
+    let keeps_long = found.max_age.is_zero() || found.max_age >= wanted.max_age;
+    if keeps_enough && keeps_long && found.allow_rollup {
+        return None;
+    }
+    let mut widened = found.clone();
+    if !keeps_enough {
+        widened.max_messages_per_subject = wanted.max_messages_per_subject;
+    }
+    if !keeps_long {
+        widened.max_age = wanted.max_age;
+    }
+    widened.allow_rollup = true;
+    Some(widened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeping(messages: i64, seconds: u64) -> Config {
+        Config {
+            max_messages_per_subject: messages,
+            max_age: Duration::from_secs(seconds),
+            allow_rollup: true,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_stream_is_widened_and_never_narrowed() {
+        let wanted = keeping(10, 60);
+        for (found, widened_to) in [
+            ((10, 60), None),
+            ((11, 61), None),
+            ((-1, 0), None),
+            ((9, 60), Some((10, 60))),
+            ((20, 59), Some((20, 60))),
+            ((-1, 59), Some((-1, 60))),
+        ] {
+            let widened = widened(&keeping(found.0, found.1), &wanted);
+            let limits =
+                widened.map(|config| (config.max_messages_per_subject, config.max_age.as_secs()));
+            assert_eq!(limits, widened_to, "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The broker of a cluster, from its options.
+
+use super::options::Options;
+use super::{ConfigError, refuse};
+use crate::broker::{BROKER_PREFIX_DEFAULT, BrokerSettings};
+use myriad_broker::Subjects;
+use myriad_nats::Nats;
+use myriad_units::option::Count;
+
+/// JetStream keeps a message on so many servers at most.
+const REPLICAS_MAX: u64 = 5;
+
+impl Options {
+    /// # Errors
+    /// The first value that cannot be used.
+    pub(super) fn broker(&self) -> Result<Option<BrokerSettings>, ConfigError> {
+        let Some(url) = &self.broker else {
+            self.check_storage()?;
+            return Ok(None);
+        };
+        let identity = match (&self.broker_certificate, &self.broker_key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            (None, None) => None,
+            (Some(certificate), None) => {
+                let advice = "needs broker-key, the file with its key";
+                return Err(refuse("broker-certificate", certificate.display(), advice));
+            }
+            (None, Some(key)) => {
+                let advice = "needs broker-certificate, the file with the certificate";
+                return Err(refuse("broker-key", key.display(), advice));
+            }
+        };
+        let nats = Nats {
+            url: url.clone(),
+            credentials: self.broker_credentials.clone(),
+            ca: self.broker_ca.clone(),
+            identity,
+        };
+        nats.check()
+            .map_err(|error| refuse("broker", nats.shown(), error.to_string()))?;
+        let prefix = self.broker_prefix.as_deref();
+        let prefix = prefix.unwrap_or(BROKER_PREFIX_DEFAULT);
+        let subjects = Subjects::new(prefix)
+            .map_err(|error| refuse("broker-prefix", format!("{prefix:?}"), error.to_string()))?;
+        self.check_storage()?;
+        let Count(replicas) = self.broker_replicas.unwrap_or(Count(1));
+        if !(1..=REPLICAS_MAX).contains(&replicas) {
+            let advice = "choose 1 to 5; 3 where the NATS cluster has three servers or more";
+            return Err(refuse("broker-replicas", replicas, advice));
+        }
+        let replicas = usize::try_from(replicas).expect("at most 5");
+        Ok(Some(BrokerSettings {
+            nats,
+            subjects,
+            replicas,
+        }))
+    }
+
+    /// Options of a broker without one: somebody may believe that there is a cluster.
+    pub(super) fn broker_remarks(&self) -> Vec<String> {
+        let prefix = self.broker_prefix.as_deref();
+        let written = [
+            (
+                "broker-prefix",
+                prefix.is_some_and(|prefix| prefix != BROKER_PREFIX_DEFAULT),
+            ),
+            (
+                "broker-replicas",
+                self.broker_replicas.is_some_and(|replicas| replicas.0 != 1),
+            ),
+            ("broker-credentials", self.broker_credentials.is_some()),
+            ("broker-ca", self.broker_ca.is_some()),
+            ("broker-certificate", self.broker_certificate.is_some()),
+            ("broker-key", self.broker_key.is_some()),
+        ];
+        let is_alone = self.broker.is_none();
+        let useless = written
+            .into_iter()
+            .filter(|(_, is_written)| is_alone && *is_written);
+        useless
+            .map(|(name, _)| {
+                format!("{name} is of no use without broker, such as nats://127.0.0.1:4222: this node is alone")
+            })
+            .collect()
+    }
+
+    fn check_storage(&self) -> Result<(), ConfigError> {
+        match self.broker_storage.as_deref() {
+            None | Some("file") => Ok(()),
+            Some("memory") => Err(refuse(
+                "broker-storage",
+                "memory",
+                "choose file: in memory JetStream slows to a few hundred messages a second once channels reach their limits, and a restart of all its servers loses everything; a file system in memory is as fast",
+            )),
+            Some(other) => Err(refuse("broker-storage", other, "choose file")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    fn resolved(text: &str) -> Result<Option<BrokerSettings>, String> {
+        let options: Options = toml::from_str(text).unwrap();
+        let resolved = options.resolve(&Machine::here());
+        resolved
+            .map(|config| config.broker)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_broker_is_resolved_with_its_defaults() {
+        assert_eq!(resolved(""), Ok(None));
+        let broker = resolved("broker = \"nats://a:4222,nats://b\"")
+            .unwrap()
+            .unwrap();
+        assert_eq!(broker.replicas, 1);
+        assert_eq!(broker.subjects, Subjects::new("myriad").unwrap());
+        let broker = resolved(
+            "broker = \"tls://a\"\nbroker-prefix = \"eu\"\nbroker-replicas = 3\nbroker-storage = \"file\"",
+        );
+        assert_eq!(broker.unwrap().unwrap().replicas, 3);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named() {
+        for (text, part) in [
+            ("broker = \"nats://u:secret@\"", "broker = nats://"),
+            (
+                "broker = \"a\"\nbroker-prefix = \"a.b\"",
+                "broker-prefix = \"a.b\": choose 1 to 32",
+            ),
+            (
+                "broker = \"a\"\nbroker-replicas = 6",
+                "broker-replicas = 6: choose 1 to 5",
+            ),
+            (
+                "broker = \"a\"\nbroker-storage = \"memory\"",
+                "broker-storage = memory: choose file",
+            ),
+            (
+                "broker = \"a\"\nbroker-key = \"k\"",
+                "broker-key = k: needs broker-certificate",
+            ),
+        ] {
+            let refused = resolved(text).expect_err(text);
+            assert!(refused.contains(part), "{refused}");
+            assert!(!refused.contains("secret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn options_without_a_broker_are_remarked_upon() {
+        let options: Options = toml::from_str("broker-prefix = \"eu\"").unwrap();
+        let config = options.resolve(&Machine::here()).unwrap();
+        let is_told = |remark: &String| remark.starts_with("broker-prefix is of no use");
+        assert!(config.remarks.iter().any(is_told), "{:?}", config.remarks);
+    }
+
+    #[test]
+    fn each_namespace_with_history_has_a_log() {
+        let text = r#"
+            broker = "a"
+            [[channel.namespaces]]
+            name = "news"
+            history_size = 10
+            history_ttl = "60s"
+            [[channel.namespaces]]
+            name = "live"
+            [[channel.namespaces]]
+            name = "chat"
+            history_size = 10
+            history_ttl = "60s"
+        "#;
+        let options: Options = toml::from_str(text).unwrap();
+        let config = options.resolve(&Machine::here()).unwrap();
+        let logs = config.settings.namespaces.logs();
+        let names: Vec<_> = logs.iter().map(|(name, _)| name.as_deref()).collect();
+        assert_eq!(names, [Some("chat"), Some("news")]);
+    }
+}

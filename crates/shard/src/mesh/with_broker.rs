@@ -1,0 +1,122 @@
+//! The mesh of a node whose broker orders channels.
+
+use super::{Answer, ControlPlane, Mesh, Message, NotPublished, PublishRefused};
+use crate::inquiry::InquiryAnswer;
+use crate::settings::ProcessLimits;
+use myriad_hub::{
+    Asker, ClientIds, Content, Epoch, LogEntry, LogEvent, Permit, Position, RequestId, Submission,
+};
+use myriad_reactor::Waker;
+
+/// What the broker of a node is to do.
+#[derive(Debug)]
+pub enum BrokerTask {
+    /// Publish this. [`Mesh::answer_publisher`] answers its asker. It comes back by [`Mesh::read_log`], or where no history keeps it
+    /// by [`Mesh::deliver_live`].
+    Publish(Submission),
+    /// Remove what all histories of a channel have up to now. [`Mesh::answer_remover`] answers.
+    RemoveHistory {
+        /// The channel.
+        channel: Box<str>,
+        /// Who asks.
+        id: RequestId,
+    },
+}
+
+impl Mesh {
+    /// As [`Mesh::new`], with a broker that orders channels in so many logs. Publications go to [`ControlPlane::submit`], and come
+    /// back from the broker.
+    ///
+    /// # Panics
+    /// No waker, or more than [`Mesh::SHARDS_MAX`].
+    #[must_use]
+    pub fn with_broker(
+        wakers: Vec<Waker>,
+        limits: ProcessLimits,
+        epoch: Epoch,
+        client_ids: ClientIds,
+        logs: usize,
+        control_plane: Box<dyn ControlPlane>,
+    ) -> Self {
+        let logs = Some(logs);
+        Self::assemble(wakers, limits, epoch, client_ids, logs, control_plane)
+    }
+
+    /// Whether a broker orders channels.
+    #[must_use]
+    pub fn has_broker(&self) -> bool {
+        self.0.logs.is_some()
+    }
+
+    /// What comes from the broker takes its share of the limit of publication bytes, as what publishers bring does.
+    ///
+    /// # Errors
+    /// There is no room now, or there will never be.
+    pub fn take_in(&self, content: &Content) -> Result<Permit, PublishRefused> {
+        let bytes = self.permit_bytes(content);
+        if bytes > self.0.publications.size() {
+            return Err(PublishRefused::TooLarge);
+        }
+        // In a drain, too: clients that are still here get what others publish.
+        Permit::take(&self.0.publications, bytes, 0).ok_or(PublishRefused::Busy)
+    }
+
+    /// Tells homes what a log says next. Entries of one log come in its order.
+    pub fn read_log(&self, entry: LogEntry) {
+        let channel = match &entry.event {
+            LogEvent::Publication(submission, _) => Some(&submission.channel),
+            LogEvent::Removed(channel) => Some(channel),
+            LogEvent::Began(_) | LogEvent::CaughtUp { .. } | LogEvent::Passed | LogEvent::Lost => {
+                None
+            }
+        };
+        match channel {
+            Some(channel) => {
+                let home = self.home_of(channel);
+                self.send(home, Message::Log(Box::new(entry)));
+            }
+            None => self.tell_homes(entry.log, entry.offset, &entry.event),
+        }
+    }
+
+    /// What is about no channel is told to every home.
+    fn tell_homes(&self, log: myriad_hub::LogId, offset: u64, event: &LogEvent) {
+        for home in 0..self.shard_count() {
+            let event = match event {
+                LogEvent::Began(epoch) => LogEvent::Began(*epoch),
+                LogEvent::CaughtUp { floor } => LogEvent::CaughtUp { floor: *floor },
+                LogEvent::Lost => LogEvent::Lost,
+                LogEvent::Passed => LogEvent::Passed,
+                LogEvent::Publication(..) | LogEvent::Removed(_) => return,
+            };
+            let entry = LogEntry { log, offset, event };
+            self.send(home, Message::Log(Box::new(entry)));
+        }
+    }
+
+    /// Delivers a publication that no log has.
+    pub fn deliver_live(&self, submission: Submission) {
+        let home = self.home_of(&submission.channel);
+        self.send(home, Message::Publish(Box::new(submission)));
+    }
+
+    /// Tells who wanted a channel's history removed that it is, or that it is not known.
+    pub fn answer_remover(&self, id: RequestId, is_removed: bool) {
+        let answer = is_removed.then_some(InquiryAnswer::HistoryRemoved);
+        self.0.control_plane.answered(id, answer);
+    }
+
+    /// Tells a publisher what became of its publication.
+    pub fn answer_publisher(&self, asker: Asker, position: Result<Position, NotPublished>) {
+        match asker {
+            Asker::Control(id) => self.published(id, position),
+            Asker::Session(ticket) => {
+                let answer = Box::new(match position {
+                    Ok(_) => Answer::Published,
+                    Err(why) => Answer::NotPublished(why),
+                });
+                self.send(ticket.shard.into(), Message::Answer { ticket, answer });
+            }
+        }
+    }
+}

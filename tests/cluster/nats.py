@@ -1,0 +1,139 @@
+"""NATS servers for tests: installed by Go where they are missing, started, killed, stopped."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+VERSION = "2.15.2"
+MODULE = f"github.com/nats-io/nats-server/v2@v{VERSION}"
+PATIENCE_SECONDS = 60
+
+
+def program():
+    """The path of nats-server, which Go builds once (some minutes); None where there is no Go."""
+    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / f"nats-{VERSION}"
+    built = folder / "nats-server"
+    if not built.exists():
+        if shutil.which("go") is None:
+            return None
+        environment = {**os.environ, "GOBIN": str(folder)}
+        subprocess.run(["go", "install", MODULE], env=environment, check=True)
+    return str(built)
+
+
+def free_ports(count):
+    """Ports of loopback that nobody has. They may be taken by others before they are used, which seldom happens."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def wait_for(what, ready, seconds=PATIENCE_SECONDS):
+    """Asks again and again until it is so. Returns the answer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = ready()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    raise TimeoutError(f"{what} has not happened in {seconds} s")
+
+
+class Server:
+    """One nats-server with JetStream."""
+
+    def __init__(self, program, folder, index, ports, routes):
+        self.program, self.name = program, f"n{index}"
+        self.port, self.monitor, self.cluster = ports
+        self.folder = folder / self.name
+        self.log = folder / f"{self.name}.log"
+        self.routes = routes
+        self.process = None
+
+    def start(self):
+        arguments = [
+            self.program, "--addr", "127.0.0.1", "--port", str(self.port), "--http_port", str(self.monitor),
+            "--jetstream", "--store_dir", str(self.folder), "--name", self.name,
+        ]
+        if self.routes:
+            arguments += [
+                "--cluster_name", "test", "--cluster", f"nats://127.0.0.1:{self.cluster}",
+                "--routes", ",".join(self.routes),
+            ]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(arguments, stdout=log, stderr=log)
+
+    def kill(self):
+        """As a power cut, but for what the kernel has written down."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def ask(self, path):
+        """What the server's monitoring says; None if it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/{path}", timeout=2) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
+
+class Cluster:
+    """Some servers as one cluster; one of them alone without."""
+
+    def __init__(self, program, folder, count):
+        ports = free_ports(3 * count)
+        each = [ports[3 * index : 3 * index + 3] for index in range(count)]
+        routes = [f"nats://127.0.0.1:{cluster}" for _, _, cluster in each] if count > 1 else []
+        self.servers = [Server(program, folder, index, each[index], routes) for index in range(count)]
+
+    def start(self):
+        for server in self.servers:
+            server.start()
+        wait_for("JetStream", self.is_ready)
+
+    def is_ready(self):
+        """Whether every server is healthy, and the cluster has a leader."""
+        healthy = [server.ask("healthz") for server in self.servers]
+        if not all(answer and answer.get("status") == "ok" for answer in healthy):
+            return False
+        if len(self.servers) == 1:
+            return True
+        meta = [(server.ask("jsz") or {}).get("meta_cluster", {}) for server in self.servers]
+        return all(one.get("leader") and one.get("cluster_size") == len(self.servers) for one in meta)
+
+    def url(self):
+        return ",".join(f"nats://127.0.0.1:{server.port}" for server in self.servers)
+
+    def leader_of(self, stream):
+        """The server that leads a stream; None while there is no leader."""
+        for server in self.servers:
+            account = server.ask("jsz?accounts=true&streams=true") or {}
+            for detail in account.get("account_details", []):
+                for one in detail.get("stream_detail", []):
+                    leader = one.get("cluster", {}).get("leader")
+                    if one["name"] == stream and leader:
+                        return next(server for server in self.servers if server.name == leader)
+        return None if len(self.servers) > 1 else self.servers[0]
+
+    def stop(self):
+        for server in self.servers:
+            server.kill()

@@ -1,0 +1,104 @@
+"""Nodes of `myriad serve` for tests, and requests to their APIs."""
+
+import json
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+
+from nats import free_ports, wait_for
+
+KEY = "test"
+CONFIG = """
+anonymous = true
+[channel.without_namespace]
+history_size = {history}
+history_ttl = "{ttl}"
+force_recovery = true
+presence = true
+allow_subscribe_for_client = true
+allow_subscribe_for_anonymous = true
+allow_publish_for_client = true
+allow_publish_for_anonymous = true
+allow_presence_for_client = true
+allow_presence_for_anonymous = true
+allow_history_for_client = true
+allow_history_for_anonymous = true
+[[channel.namespaces]]
+name = "live"
+allow_subscribe_for_client = true
+allow_subscribe_for_anonymous = true
+"""
+
+
+class Node:
+    """A node of a cluster."""
+
+    def __init__(self, program, folder, index, broker, replicas, history=2_000, ttl="1h", options=()):
+        self.name = f"m{index}"
+        (self.port,) = free_ports(1)
+        self.log = folder / f"{self.name}.log"
+        config = folder / f"{self.name}.toml"
+        config.write_text(CONFIG.format(history=history, ttl=ttl))
+        self.arguments = [
+            program, "serve", "--config", str(config), "--listen", f"127.0.0.1:{self.port}", "--api-key", KEY,
+            "--broker", broker, "--broker-replicas", str(replicas), "--shards", "2", *options,
+        ]
+        self.process = None
+
+    def start(self):
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log)
+
+    def wait_until_ready(self):
+        wait_for(f"{self.name} is healthy", self.is_healthy)
+
+    def is_healthy(self):
+        if self.process and self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} has ended: {self.log.read_text()[-2000:]}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=1) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self):
+        """Asks it to drain."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def websocket(self):
+        return f"ws://127.0.0.1:{self.port}/connection/websocket"
+
+    def call(self, method, seconds=10, **request):
+        """Calls the API. The answer has "result" or "error"; an error of the connection is raised."""
+        body = json.dumps(request).encode()
+        headers = {"Content-Type": "application/json", "X-API-Key": KEY}
+        url = f"http://127.0.0.1:{self.port}/api/{method}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=seconds) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            return {"error": {"code": error.code, "message": error.read().decode(errors="replace")}}
+
+    def request(self, method, path, body=None):
+        """Any other request. Returns the status and the body."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        data = None if body is None else body.encode()
+        request = urllib.request.Request(url, data, {"X-API-Key": KEY}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()

@@ -1,0 +1,107 @@
+"""What a cluster does when nothing fails, seen from its API: one order and one history on all nodes, whatever a channel's name is."""
+
+import re
+
+import nats
+import pytest
+from faults import MYRIAD
+from node import Node
+
+NODES = 2
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    program = nats.program()
+    if program is None:
+        pytest.skip("nats-server is built with Go, which is not installed")
+    folder = tmp_path_factory.mktemp("cluster")
+    cluster = nats.Cluster(program, folder, 1)
+    cluster.start()
+    running = [Node(MYRIAD, folder, index, cluster.url(), 1) for index in range(NODES)]
+    for node in running:
+        node.start()
+    for node in running:
+        node.wait_until_ready()
+    yield running
+    for node in running:
+        node.kill()
+    cluster.stop()
+
+
+def numbers(answer):
+    return [publication["data"]["n"] for publication in answer["result"]["publications"]]
+
+
+def history(node, channel):
+    return node.call("history", channel=channel, limit=100)
+
+
+def publish(node, channel, number, **wishes):
+    answer = node.call("publish", channel=channel, data={"n": number}, **wishes)
+    return answer["result"]
+
+
+def test_both_nodes_have_one_order(nodes):
+    positions = [publish(nodes[number % NODES], "order", number) for number in range(20)]
+    offsets = [position["offset"] for position in positions]
+    assert offsets == sorted(set(offsets))
+    assert len({position["epoch"] for position in positions}) == 1
+    nats.wait_for("both have read it", lambda: all(len(numbers(history(node, "order"))) == 20 for node in nodes))
+    assert numbers(history(nodes[0], "order")) == numbers(history(nodes[1], "order")) == list(range(20))
+
+
+def test_a_publisher_finds_its_publication_on_its_node(nodes):
+    for number in range(10):
+        publish(nodes[0], "own", number)
+        assert numbers(history(nodes[0], "own"))[-1] == number
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "*", ">", "a.*.b", "..", "tab\there", "\u00a0", "\u3000x\u2028", "del\x7f", "=20", "~beat", "\N{GRINNING FACE}"]
+)
+def test_every_name_works(nodes, name):
+    publish(nodes[0], name, 1)
+    nats.wait_for("the other node has read it", lambda: numbers(history(nodes[1], name)) == [1])
+
+
+def test_a_key_is_one_publication_on_any_node(nodes):
+    first = publish(nodes[0], "key", 1, idempotency_key="k \u00e9")
+    second = publish(nodes[1], "key", 2, idempotency_key="k \u00e9")
+    assert first == second
+    assert numbers(history(nodes[0], "key")) == [1]
+
+
+def test_a_removed_history_is_gone_on_all_nodes(nodes):
+    for number in range(3):
+        publish(nodes[0], "removed", number)
+    assert nodes[1].call("history_remove", channel="removed") == {"result": {}}
+    assert numbers(history(nodes[1], "removed")) == []
+    nats.wait_for("the other node has read it", lambda: numbers(history(nodes[0], "removed")) == [])
+    publish(nodes[0], "removed", 9)
+    assert numbers(history(nodes[0], "removed")) == [9]
+
+
+def test_versions_count_on_all_nodes(nodes):
+    for node, number, version in [(0, 1, 5), (1, 2, 4), (1, 3, 6)]:
+        publish(nodes[node], "versions", number, version=version)
+    nats.wait_for("both have read it", lambda: all(numbers(history(node, "versions")) == [1, 3] for node in nodes))
+
+
+def test_metrics_of_the_broker_are_those_of_the_page(nodes):
+    # Each outcome is counted from its first time on.
+    publish(nodes[0], "metrics", 1)
+    _, text = nodes[0].request("GET", "/metrics")
+    shown = {found for found in re.findall(r"^(myriad_broker_\w+)", text, re.M)}
+    page = (nats.ROOT / "docs" / "metrics.md").read_text()
+    assert shown == set(re.findall(r"^\| `(myriad_broker_\w+)", page, re.M))
+    assert re.search(r"^myriad_broker_connected 1$", text, re.M)
+
+
+def test_streams_are_read_and_not_written(nodes):
+    answer = nodes[0].call("publish", channel="stream", data={"n": 1})
+    assert "result" in answer
+    status, body = nodes[0].request("PUT", "/v1/stream/other")
+    assert status == 501 and "POST /api/publish" in body
+    status, body = nodes[0].request("GET", "/v1/stream/stream?offset=-1")
+    assert (status, body) == (200, '[{"n": 1}]')

@@ -1,0 +1,24 @@
+"""A small set of the faults, so that each run of the tests follows publications over some of them."""
+
+from types import SimpleNamespace
+
+import faults
+import nats
+import pytest
+
+
+@pytest.fixture(scope="session")
+def program():
+    found = nats.program()
+    if found is None:
+        pytest.skip("nats-server is built with Go, which is not installed")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "servers"),
+    [("node-killed", 1), ("all-nats-killed", 1), ("leader-killed", 3)],
+)
+def test_nothing_acknowledged_is_lost(program, fault, servers):
+    options = SimpleNamespace(myriad=faults.MYRIAD, nats=program, nodes=3, servers=servers, seconds=4)
+    assert faults.run_once(options, fault, seed=1)
