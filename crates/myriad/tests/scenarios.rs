@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{Server, myriad};
 
@@ -15,7 +16,12 @@ fn ready(name: &str) -> String {
 
 /// Runs a scenario with changes, and returns its report.
 fn report(server: &Server, file: &str, changes: &[&str]) -> serde_json::Value {
-    let address = format!("variables.server={}", server.address);
+    report_of(&server.address, file, changes)
+}
+
+/// The same against a server of another kind.
+fn report_of(address: &str, file: &str, changes: &[&str]) -> serde_json::Value {
+    let address = format!("variables.server={address}");
     let mut command = myriad(&[
         "swarm", file, "--live", "off", "--json", "-", "--set", &address,
     ]);
@@ -193,6 +199,57 @@ fn chat_over_http() {
         assert!(sent >= 100, "{posts}");
         assert_eq!(posts["complete"].as_u64(), Some(sent), "{posts}");
         assert_eq!(posts["received"].as_u64(), Some(10 * sent), "{posts}");
+    }
+}
+
+/// A program that prints its port, and ends with its standard input.
+struct Program {
+    process: Child,
+    address: String,
+}
+
+impl Program {
+    fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("a program");
+        let output = process.stdout.take().expect("it is piped");
+        let mut port = String::new();
+        let read = BufReader::new(output).read_line(&mut port);
+        assert!(read.expect("its output") > 0, "it prints its port");
+        let address = format!("127.0.0.1:{}", port.trim());
+        Self { process, address }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn im_over_tcp() {
+    let mut command = Command::new("python3");
+    command.args([&ready("servers/chat.py"), "length:4:big:rest:0"]);
+    let chat = Program::start(&mut command);
+    for driver in ["generator.driver=epoll", "generator.driver=auto"] {
+        let changes = [
+            driver,
+            "variables.connections=60",
+            "variables.groups=6",
+            "variables.chat-rate=100/s",
+            "variables.question-rate=50/s",
+            "heartbeat.every=1s",
+            "hold.duration=4s",
+            "thresholds=[\"setup:connected==60\", \"lost==0\", \"errors==0\", \"flows:missing==0\", \"flows:duplicated==0\", \"flows:out-of-order==0\", \"flows:unexpected==0\", \"flows:p99<5s\"]",
+        ];
+        let report = report_of(&chat.address, &ready("im-over-tcp.toml"), &changes);
+        let said = &report["flows"][0];
+        let sent = said["sent"].as_u64().expect("a count");
+        assert!(sent >= 100, "{said}");
+        assert_eq!(said["received"].as_u64(), Some(10 * sent), "{said}");
+        assert!(report["pings"]["heartbeats_answered"].as_u64() >= Some(60));
     }
 }
 

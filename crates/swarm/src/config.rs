@@ -4,6 +4,7 @@ mod arrival;
 mod checks;
 mod commands;
 mod flows;
+mod framing;
 mod incidents;
 mod load;
 mod preparing;
@@ -11,10 +12,14 @@ mod tls;
 
 pub use crate::engine::flows::plan::Pace;
 pub use crate::engine::flows::thinking::Think;
+pub use crate::engine::framing::{
+    FrameMark, Framing, LengthCounts, LengthField, LengthForm, Unfit,
+};
 pub use arrival::{Arrival, ArrivalStage, CrowdSize};
 pub use commands::{Action, Command};
 pub(crate) use flows::CALL_CONNECTIONS_DEFAULT;
 pub use flows::{Call, Flow, FlowError, FlowRoute, Flows, Reply, Said, StampPlace};
+pub use framing::FramingError;
 pub use incidents::{Comeback, Incident, What};
 pub(crate) use load::Answered;
 pub use load::{
@@ -120,6 +125,8 @@ pub struct Config {
     pub comeback: Comeback,
     /// What happens to shares of the crowd while it is held.
     pub incidents: Vec<Incident>,
+    /// How messages are told apart where clients speak plain TCP; none: each line is one.
+    pub framing: Option<Framing>,
     /// More headers of the upgrade request.
     pub headers: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate), each compressed by itself.
@@ -217,6 +224,7 @@ impl Config {
             churn_per_s: None,
             comeback: Comeback::default(),
             incidents: Vec::new(),
+            framing: None,
             headers: Vec::new(),
             compression: false,
             request_body: None,

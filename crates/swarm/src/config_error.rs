@@ -1,7 +1,8 @@
 //! Why a run cannot be begun.
 
 use crate::config::{
-    ECHO_BYTES_MAX, FlowError, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
+    ECHO_BYTES_MAX, FlowError, FramingError, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX,
+    REQUEST_BODY_BYTES_MAX,
 };
 use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::session::EPOCH_BYTES_MAX;
@@ -46,6 +47,24 @@ pub enum ConfigError {
     /// An option for clients that speak WebSocket.
     #[error("{0} is for clients of WebSocket servers; leave it out")]
     NeedsWebSocket(&'static str),
+    /// An option for clients that send requests, and what these speak.
+    #[error(
+        "{0} is for clients that send requests, which those of --protocol {1} do not; leave it out"
+    )]
+    NoRequests(&'static str, &'static str),
+    /// Channels of clients that have none: what they speak.
+    #[error(
+        "--channel: clients of --protocol {0} have no channels; let them join by what they say, in [opening] of a scenario"
+    )]
+    NoChannelsOf(&'static str),
+    /// Pings of clients that have none: what they speak.
+    #[error(
+        "--heartbeat: --protocol {0} has no pings; write what takes their place as `send` in [heartbeat] of a scenario"
+    )]
+    NoPings(&'static str),
+    /// How messages are told apart: the key of the scenario, and what is wrong.
+    #[error("{1}")]
+    Framing(&'static str, FramingError),
     /// An option for clients whose requests are held.
     #[error("{0} is about requests that are held; give --protocol long-poll, or leave it out")]
     NeedsPolls(&'static str),

@@ -38,6 +38,12 @@ pub enum Failure {
     System(i32),
     /// The server broke the WebSocket protocol.
     Protocol,
+    /// The server sent a message that is larger than the scenario lets messages be.
+    MessageTooLarge,
+    /// The server sent a length that no message can have.
+    FrameInvalid,
+    /// A message of a client was not sent, because it does not fit the framing.
+    MessageUnfit,
     /// The server began messages and finished none, until they were more than the crowd keeps.
     Unfinished,
     /// `connect` and all `subscribe` commands were not answered within the handshake timeout.
@@ -231,8 +237,14 @@ impl Failure {
             Self::SessionTimeout => {
                 "the server upgrades and does not answer `connect` or `subscribe`, or what a scenario says in [opening], in time: is this the right endpoint, and are these the right answers? If so lower --connect-rate, or raise --handshake-timeout"
             }
+            Self::MessageTooLarge | Self::FrameInvalid => {
+                "check [framing] against what the server speaks: a wrong delimiter, or a wrong width or order of the length, makes messages look large; if they are so large, raise message-max"
+            }
+            Self::MessageUnfit => {
+                "a message did not fit [framing], and was not sent: check what variables make of it"
+            }
             Self::SessionEnded => {
-                "the server ended the connection instead of answering `connect`: is this its Centrifuge endpoint? Its log may say why"
+                "the server ended the connection instead of answering `connect`, or what a scenario says in [opening]: is this the right endpoint? Its log may say why"
             }
             Self::SessionInvalid => {
                 "the server does not speak the Centrifuge protocol: check the target's path (/connection/websocket) and --protocol"
@@ -405,6 +417,9 @@ impl fmt::Display for Failure {
             Self::System(errno) => return write!(f, "errno_{errno}"),
             Self::Protocol => "protocol",
             Self::Unfinished => "unfinished",
+            Self::MessageTooLarge => "message_too_large",
+            Self::FrameInvalid => "frame_invalid",
+            Self::MessageUnfit => "message_unfit",
             Self::SessionTimeout => "session_timeout",
             Self::SessionEnded => "session_ended",
             Self::SessionClosed(code) => return write!(f, "session_closed_{code}"),

@@ -22,6 +22,8 @@ pub enum Protocol {
     Sse,
     /// An HTTP answer without end, with a message on each line.
     HttpStream,
+    /// Plain TCP, with messages in frames that the scenario describes.
+    Tcp,
 }
 
 /// What the URLs of a protocol's servers begin with.
@@ -31,6 +33,8 @@ pub enum Scheme {
     WebSocket,
     /// `http://`, or `https://` with TLS.
     Http,
+    /// `tcp://`, or `tls://` with TLS.
+    Tcp,
 }
 
 /// What clients of a protocol can say and hear where flows are sent.
@@ -51,6 +55,8 @@ enum Channels {
     InUrl,
     /// By command.
     ByCommand,
+    /// There are none.
+    None,
 }
 
 /// A protocol in all that the rest of the program asks of it.
@@ -67,7 +73,7 @@ struct Facts {
 }
 
 /// All protocols, in the order of [`Protocol`].
-const PROTOCOLS: [Facts; 6] = [
+const PROTOCOLS: [Facts; 7] = [
     Facts {
         protocol: Protocol::Raw,
         name: "raw",
@@ -121,6 +127,15 @@ const PROTOCOLS: [Facts; 6] = [
         scheme: Scheme::Http,
         speech: Speech::Listening(HttpKind::Lines),
         channels: Channels::InUrl,
+    },
+    Facts {
+        protocol: Protocol::Tcp,
+        name: "tcp",
+        other_names: &[],
+        summary: "Plain TCP: clients say what a scenario has, in frames that it describes, or lines",
+        scheme: Scheme::Tcp,
+        speech: Speech::Messages,
+        channels: Channels::None,
     },
 ];
 
@@ -240,7 +255,7 @@ impl Protocol {
 
 impl Scheme {
     /// All of them.
-    pub(crate) const ALL: [Self; 2] = [Self::WebSocket, Self::Http];
+    pub(crate) const ALL: [Self; 3] = [Self::WebSocket, Self::Http, Self::Tcp];
 
     /// The scheme without TLS.
     #[must_use]
@@ -248,6 +263,7 @@ impl Scheme {
         match self {
             Self::WebSocket => "ws",
             Self::Http => "http",
+            Self::Tcp => "tcp",
         }
     }
 
@@ -257,12 +273,17 @@ impl Scheme {
         match self {
             Self::WebSocket => "wss",
             Self::Http => "https",
+            Self::Tcp => "tls",
         }
     }
 
     /// The form of a URL, for those who wrote another.
     pub(crate) fn form(self) -> String {
-        format!("{}://HOST:PORT/PATH", self.plain())
+        let path = match self {
+            Self::WebSocket | Self::Http => "/PATH",
+            Self::Tcp => "",
+        };
+        format!("{}://HOST:PORT{path}", self.plain())
     }
 }
 
@@ -287,6 +308,7 @@ mod tests {
             let channels = match self.channels {
                 Channels::InUrl => "in the URL",
                 Channels::ByCommand => "by command",
+                Channels::None => "-",
             };
             format!(
                 "| {} | `{}://`, `{}://` | {} | {says} | {hears} | {channels} |",

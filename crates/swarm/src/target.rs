@@ -54,6 +54,10 @@ pub enum UrlProblem {
     Query,
     /// The path cannot stand in a request.
     Path,
+    /// There is no port, and none that it could be by default.
+    NoPort,
+    /// It has a path, and only a connection is asked for.
+    NoPath,
     /// The name does not resolve.
     Resolve(String),
 }
@@ -81,6 +85,16 @@ impl fmt::Display for UrlError {
                     "the character at column {column} cannot stand in a URL; percent-encode it"
                 )
             }
+            UrlProblem::NoPort => write!(
+                f,
+                "the port is missing, and plain TCP has none by default; write it as {}",
+                Scheme::Tcp.form()
+            ),
+            UrlProblem::NoPath => write!(
+                f,
+                "plain TCP has no path; write it as {}",
+                Scheme::Tcp.form()
+            ),
             UrlProblem::Query => write!(
                 f,
                 "the query does not decode to UTF-8; percent-encode the UTF-8 form"
@@ -110,7 +124,8 @@ pub(crate) struct UrlParts {
 }
 
 impl UrlParts {
-    /// Takes a `scheme://host[:port][/path][?query]` apart; port 80 when none is given, or 443 with TLS. A fragment is dropped.
+    /// Takes a `scheme://host[:port][/path][?query]` apart; port 80 when none is given, or 443 with
+    /// TLS; over plain TCP it has to be given. A fragment is dropped.
     pub(crate) fn parse(url: &str, scheme: Scheme) -> Result<Self, UrlError> {
         let error = |problem| UrlError {
             url: url.to_owned(),
@@ -127,8 +142,15 @@ impl UrlParts {
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let authority_len = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(authority_len);
-        let port_default = if is_tls { 443 } else { 80 };
+        let port_default = match (scheme, is_tls) {
+            (Scheme::Tcp, _) => None,
+            (_, false) => Some(80),
+            (_, true) => Some(443),
+        };
         let (host, port) = split_authority(authority, port_default).map_err(error)?;
+        if scheme == Scheme::Tcp && !matches!(path, "" | "/") {
+            return Err(error(UrlProblem::NoPath));
+        }
         // A name at its end is the root's, which no certificate names.
         let name = || ServerName::try_from(host.trim_end_matches('.').to_owned());
         let server_name = is_tls.then(name).transpose();
@@ -165,7 +187,7 @@ impl UrlParts {
     }
 }
 
-fn split_authority(authority: &str, port_default: u16) -> Result<(&str, u16), UrlProblem> {
+fn split_authority(authority: &str, port_default: Option<u16>) -> Result<(&str, u16), UrlProblem> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or(UrlProblem::NoHost)?;
         (host, after.strip_prefix(':'))
@@ -178,7 +200,7 @@ fn split_authority(authority: &str, port_default: u16) -> Result<(&str, u16), Ur
         return Err(UrlProblem::NoHost);
     }
     let port = match port {
-        None => port_default,
+        None => port_default.ok_or(UrlProblem::NoPort)?,
         Some(digits) => digits
             .parse()
             .ok()
@@ -421,6 +443,8 @@ mod tests {
         assert_eq!(problem("http:/"), UrlProblem::Scheme(Scheme::Http));
         assert_eq!(problem("wss://-/"), UrlProblem::ServerName);
         assert_eq!(problem("ws:///raw"), UrlProblem::NoHost);
+        assert_eq!(problem("tcp://127.0.0.1"), UrlProblem::NoPort);
+        assert_eq!(problem("tls://localhost:1/x"), UrlProblem::NoPath);
         assert_eq!(problem("ws://127.0.0.1:0/"), UrlProblem::Port);
         assert_eq!(problem("ws://127.0.0.1:99999/"), UrlProblem::Port);
         assert_eq!(problem("ws://127.0.0.1/a b"), UrlProblem::Character(17));

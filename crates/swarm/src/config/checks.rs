@@ -104,6 +104,7 @@ impl Config {
             return Err(ConfigError::NeedsSession("--client-publish"));
         }
         self.check_http()?;
+        self.check_framing()?;
         self.check_recovery()?;
         if self.channels.iter().any(String::is_empty) {
             return Err(ConfigError::EmptyChannel);
@@ -127,8 +128,9 @@ impl Config {
             return Err(ConfigError::Scheme(protocol, url, target.scheme));
         }
         let used = |option, is_used: bool| is_used.then_some(option);
+        // What takes the place of pings over plain TCP is looked at with its framing.
         let of_websocket = [
-            used("--heartbeat", self.heartbeat.is_some()),
+            used("--heartbeat", self.heartbeat.is_some() && is_http),
             used("--compression", self.compression),
         ];
         if let Some(option) = of_websocket.into_iter().flatten().next()

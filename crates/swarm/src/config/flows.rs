@@ -12,6 +12,7 @@ use crate::engine::flows::accounts::Accounts;
 use crate::engine::flows::groups::GroupRule;
 use crate::engine::flows::plan::{Audience, Pace};
 use crate::engine::flows::template::TemplateError;
+use crate::engine::framing::Unfit;
 use crate::protocol::Protocol;
 use crate::target::UrlError;
 use std::time::Duration;
@@ -238,6 +239,14 @@ pub enum FlowError {
         "the data of a command in JSON is a text; leave out variables that stand for bytes, or write protocol = \"centrifuge-protobuf\""
     )]
     BytesOfJson,
+    /// A message that no frame holds.
+    #[error("this does not fit [framing]: {0}")]
+    Unfit(Unfit),
+    /// Numbers as bytes between delimiters.
+    #[error(
+        "the delimiter may be among the bytes of a number; write the number as a text, or tell messages apart by = \"length\""
+    )]
+    DelimiterInBytes,
     /// Beside something that flows do not go with.
     #[error("{0} do not go with {1}; leave one of them out")]
     With(&'static str, &'static str),

@@ -70,6 +70,7 @@ impl Config {
             targets,
             session,
             http: self.http(),
+            framing: self.planned_framing(),
             tls,
             sources,
             headers: self.headers.clone(),

@@ -5,6 +5,7 @@ use crate::config_error::ConfigError;
 use crate::engine::flows::plan::{FlowsPlan, Route};
 use crate::engine::tls::{Tickets, TlsPlan};
 use crate::files::read_bounded;
+use crate::protocol::{Protocol, Scheme};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -156,9 +157,11 @@ impl Ca {
 
 impl Tls {
     /// What connections need. `clients` is how many sessions are worth remembering.
-    pub(crate) fn plan(&self, clients: usize) -> Result<TlsPlan, ConfigError> {
+    pub(crate) fn plan(&self, clients: usize, protocol: Protocol) -> Result<TlsPlan, ConfigError> {
         let mut first = self.client_config()?;
-        first.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if protocol.scheme() != Scheme::Tcp {
+            first.alpn_protocols = vec![b"http/1.1".to_vec()];
+        }
         first.resumption = Resumption::disabled();
         if !self.is_resuming {
             let config = Arc::new(first);
@@ -216,14 +219,16 @@ impl Config {
         let mut targets = self.targets.iter();
         let is_used = targets.any(|target| target.server_name.is_some())
             || self.endpoints(flows).any(|it| it.server_name.is_some());
-        is_used.then(|| self.tls.plan(clients)).transpose()
+        is_used
+            .then(|| self.tls.plan(clients, self.protocol))
+            .transpose()
     }
 
     /// What reads the server's own figures, where they have TLS.
     pub(crate) fn metrics_tls(&self) -> Option<Arc<ClientConfig>> {
         let endpoint = self.reporting.server_metrics.as_ref()?;
         endpoint.server_name.as_ref()?;
-        Some(self.tls.plan(0).ok()?.first)
+        Some(self.tls.plan(0, self.protocol).ok()?.first)
     }
 
     /// All that requests go to beside the crowd.

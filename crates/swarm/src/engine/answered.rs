@@ -23,7 +23,7 @@ use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
 use crate::measure::round_trip::Counts;
 use myriad_reactor::Token;
-use myriad_wire::ws::{Kind, Opcode, encode_frame};
+use myriad_wire::ws::{Kind, Opcode};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -348,10 +348,7 @@ impl World {
         let payload = stamp.payload(answered.plan.payload_bytes);
         match answered.plan.answer {
             Answer::Echo => {
-                let mask = Some(self.random.mask());
-                self.outbox.push(index, token.generation, |out| {
-                    encode_frame(out, Opcode::Text, true, mask, payload.as_bytes());
-                });
+                self.queue_message(token, Opcode::Text, payload.as_bytes());
             }
             Answer::Reply => self.send_publication(token, number, &payload),
         }

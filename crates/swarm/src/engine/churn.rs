@@ -123,8 +123,7 @@ impl World {
 
     fn leave<R: Reactor>(&mut self, reactor: &mut R, index: usize, ending: Ending, now: Nanos) {
         match ending {
-            // HTTP has no farewell.
-            Ending::Orderly if self.http.is_some() => {
+            Ending::Orderly if !self.has_farewell() => {
                 self.replace(reactor, index, Close::Orderly, now);
             }
             Ending::Orderly => self.send_close(index, Phase::Leaving, now),

@@ -96,7 +96,7 @@ impl World {
             let terminal = &self.terminals[index];
             let orderly = all.ending == Ending::Orderly && now < all.deadline;
             match terminal.phase {
-                Phase::Open if orderly && self.http.is_some() => {
+                Phase::Open if orderly && !self.has_farewell() => {
                     self.end(reactor, index, Close::Orderly);
                 }
                 Phase::Open if orderly => self.send_close(index, Phase::Closing, now),

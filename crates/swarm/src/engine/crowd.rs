@@ -23,6 +23,7 @@ use crate::engine::outbox::{Broken, Outbox};
 use crate::engine::plan::{Part, Plan, PlannedTarget};
 use crate::engine::session::Sessions;
 use crate::engine::shared::{Shared, Stage, Totals};
+use crate::engine::stream::PartialFrame;
 use crate::engine::terminal::{Phase, Terminal};
 use crate::engine::tls::ABRUPT_END;
 use crate::engine::unwell::{StallEnd, Unwell};
@@ -33,7 +34,7 @@ use crate::measure::sequence::Sequence;
 use crate::random::{Random, mix};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
 use myriad_wire::deflate::Inflater;
-use myriad_wire::ws::{Decoder, Opcode, encode_frame};
+use myriad_wire::ws::Decoder;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub(super) struct World {
     pub(super) opening: Opening,
     /// Which refusals of the server have been kept, and by whom.
     pub(super) refusals: Refusals,
-    heartbeat: Option<Heartbeat>,
+    pub(super) heartbeat: Option<Heartbeat>,
     pub(super) churn: Option<Churn>,
     /// Who joined and left lately; none where nobody does.
     pub(super) membership: Option<Membership>,
@@ -110,6 +111,8 @@ pub(super) enum Partial {
     Head(Vec<u8>),
     /// An incomplete message.
     Message(Box<PartialMessage>),
+    /// The same in a byte stream.
+    Frame(PartialFrame),
     /// An incomplete answer, where terminals speak HTTP.
     Exchange(Box<Exchange>),
 }
@@ -354,7 +357,10 @@ impl World {
             return;
         };
         // Many servers end TCP alone. That cuts nothing off, unless a message is incomplete.
-        let is_cut = || matches!(self.partials.get(&token.index), Some(Partial::Message(_)));
+        let is_cut = || {
+            let partial = self.partials.get(&token.index);
+            matches!(partial, Some(Partial::Message(_) | Partial::Frame(_)))
+        };
         if errno == ABRUPT_END && !is_cut() {
             return self.handle_finished(reactor, token, now);
         }
@@ -480,6 +486,7 @@ impl World {
         let partial = self.partials.remove(&index)?;
         self.partial_bytes -= match &partial {
             Partial::Message(message) => message.body.bytes(),
+            Partial::Frame(frame) => frame.bytes.len(),
             Partial::Exchange(exchange) => exchange.bytes(),
             Partial::Head(_) => 0,
         };
@@ -508,47 +515,6 @@ impl World {
         } else {
             Stage::Connecting
         }
-    }
-
-    /// Queues heartbeats that are due.
-    fn send_heartbeats(&mut self, now: Nanos) {
-        let Some(mut heartbeat) = self.heartbeat.take() else {
-            return;
-        };
-        let count = self.terminals.len();
-        for _ in 0..heartbeat.due(count, now) {
-            let index = heartbeat.next(count);
-            if self.terminals[index].phase == Phase::Open {
-                self.send_heartbeat(index, now);
-            }
-        }
-        self.heartbeat = Some(heartbeat);
-    }
-
-    /// Queues an open terminal's heartbeat: a ping, or what the scenario has in its place.
-    fn send_heartbeat(&mut self, index: usize, now: Nanos) {
-        let flows = self.plan.flows.as_ref();
-        let said = flows.and_then(|flows| flows.heartbeat.as_ref());
-        let is_answered = said.is_none_or(|said| said.answer.is_some());
-        let is_message = said.is_some();
-        let terminal = &mut self.terminals[index];
-        let token = terminal.token(u32::try_from(index).expect("terminals are at most 2^32"));
-        if is_answered {
-            if terminal.waiting_since.0 != 0 {
-                self.notes.failures.push(Failure::HeartbeatUnanswered);
-            }
-            terminal.waiting_since = now.ticks();
-            // Zero stands for no heartbeat under way.
-            terminal.waiting_since.0 = terminal.waiting_since.0.max(1);
-        }
-        self.totals.heartbeats_sent += 1;
-        if is_message {
-            return self.say_heartbeat(token);
-        }
-        let (stamp, mask) = (terminal.waiting_since.stamp(), self.random.mask());
-        self.outbox.push(token.index, token.generation, |out| {
-            encode_frame(out, Opcode::Ping, true, Some(mask), &stamp);
-        });
     }
 
     /// Begins a terminal's sequences: a new connection is a new subscriber. One with a session is so only where it has not

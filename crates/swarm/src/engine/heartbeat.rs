@@ -4,7 +4,11 @@
 //! at a phase given by its index, so that a million terminals opened together do not ping together.
 
 use crate::clock::Nanos;
+use crate::engine::crowd::World;
+use crate::engine::terminal::Phase;
+use crate::failure::Failure;
 use myriad_units::truncate;
+use myriad_wire::ws::{Opcode, encode_frame};
 use std::time::Duration;
 
 /// Heartbeats are sent in bursts this far apart, or a tenth of the interval if that is shorter.
@@ -62,6 +66,49 @@ impl Heartbeat {
         let index = self.cursor % count;
         self.cursor = index + 1;
         index
+    }
+}
+
+impl World {
+    /// Queues heartbeats that are due.
+    pub(super) fn send_heartbeats(&mut self, now: Nanos) {
+        let Some(mut heartbeat) = self.heartbeat.take() else {
+            return;
+        };
+        let count = self.terminals.len();
+        for _ in 0..heartbeat.due(count, now) {
+            let index = heartbeat.next(count);
+            if self.terminals[index].phase == Phase::Open {
+                self.send_heartbeat(index, now);
+            }
+        }
+        self.heartbeat = Some(heartbeat);
+    }
+
+    /// Queues an open terminal's heartbeat: a ping, or what the scenario has in its place.
+    fn send_heartbeat(&mut self, index: usize, now: Nanos) {
+        let flows = self.plan.flows.as_ref();
+        let said = flows.and_then(|flows| flows.heartbeat.as_ref());
+        let is_answered = said.is_none_or(|said| said.answer.is_some());
+        let is_message = said.is_some();
+        let terminal = &mut self.terminals[index];
+        let token = terminal.token(u32::try_from(index).expect("terminals are at most 2^32"));
+        if is_answered {
+            if terminal.waiting_since.0 != 0 {
+                self.notes.failures.push(Failure::HeartbeatUnanswered);
+            }
+            terminal.waiting_since = now.ticks();
+            // Zero stands for no heartbeat under way.
+            terminal.waiting_since.0 = terminal.waiting_since.0.max(1);
+        }
+        self.totals.heartbeats_sent += 1;
+        if is_message {
+            return self.say_heartbeat(token);
+        }
+        let (stamp, mask) = (terminal.waiting_since.stamp(), self.random.mask());
+        self.outbox.push(token.index, token.generation, |out| {
+            encode_frame(out, Opcode::Ping, true, Some(mask), &stamp);
+        });
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod comeback;
 pub(crate) mod crowd;
 pub(crate) mod deal;
 pub(crate) mod flows;
+pub(crate) mod framing;
 pub(crate) mod heartbeat;
 pub(crate) mod http;
 pub(crate) mod incidents;
@@ -26,6 +27,7 @@ pub(crate) mod shared;
 #[path = "../../tests/simulation/mod.rs"]
 mod simulation;
 pub(crate) mod sources;
+pub(crate) mod stream;
 pub(crate) mod terminal;
 pub(crate) mod thread;
 pub(crate) mod tls;

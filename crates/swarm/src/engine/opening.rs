@@ -257,6 +257,9 @@ impl World {
         if self.http.is_some() {
             return self.begin_exchange(reactor, token, now);
         }
+        if self.plan.framing.is_some() {
+            return self.begin_stream(reactor, token, now);
+        }
         let number = self.plan.number(self.part, token.index);
         let key = self.plan.key(number, token.generation);
         let target = self.target_index(token.index);

@@ -34,11 +34,14 @@ pub(crate) struct Broken {
 }
 
 impl Outbox {
-    /// Queues what `write` appends, for one terminal.
+    /// Queues what `write` appends, for one terminal. It may append nothing.
     pub(crate) fn push(&mut self, index: u32, attempt: u8, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
         let end = self.bytes.len();
+        if end == start {
+            return;
+        }
         match self.queued.last_mut() {
             Some(last) if last.index == index && last.attempt == attempt => last.end = end,
             _ => self.queued.push(Queued {

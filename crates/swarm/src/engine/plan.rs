@@ -4,6 +4,7 @@ use crate::config::{Comeback, Incident};
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::deal::Deal;
 use crate::engine::flows::plan::FlowsPlan;
+use crate::engine::framing::Framing;
 use crate::engine::ramp::Knot;
 use crate::engine::sources::Sources;
 use crate::engine::tls::TlsPlan;
@@ -37,8 +38,10 @@ pub(crate) struct Plan {
     pub destinations: u64,
     /// What terminals say after the upgrade; none where they only listen.
     pub session: Option<SessionPlan>,
-    /// What terminals ask that speak HTTP; none where they speak WebSocket.
+    /// What terminals ask that speak HTTP; none where they do not.
     pub http: Option<HttpPlan>,
+    /// How messages are told apart where terminals speak plain TCP; none where they do not.
+    pub framing: Option<Framing>,
     /// What connections with TLS need; none where no target and no request has it.
     pub tls: Option<TlsPlan>,
     pub sources: Sources,

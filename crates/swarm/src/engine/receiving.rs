@@ -33,6 +33,9 @@ impl World {
             return self.handle_http(reactor, token, bytes, now);
         }
         match phase {
+            Phase::Open | Phase::Stalled | Phase::Joining if self.plan.framing.is_some() => {
+                self.handle_stream(reactor, token, bytes, now);
+            }
             Phase::Open | Phase::Stalled | Phase::Joining => {
                 self.handle_frames(reactor, token, bytes, now);
             }
@@ -110,7 +113,7 @@ impl World {
 
     /// Hears a message that came in one frame: its kind, the frame and the message. Returns false if the terminal's connection
     /// has ended over it.
-    fn hear<R: Reactor>(
+    pub(super) fn hear<R: Reactor>(
         &mut self,
         reactor: &mut R,
         token: Token,

@@ -107,6 +107,9 @@ impl Run<'_> {
             None if self.plan.http.is_some() => {
                 format!("{connected} connected, none is answered yet: is this an HTTP server?")
             }
+            None if self.plan.framing.is_some() => format!(
+                "{connected} connected, none has its answer to [opening] yet: are these messages, and [framing], those of the server?"
+            ),
             None => {
                 format!("{connected} connected, none upgraded yet: is this a WebSocket server?")
             }

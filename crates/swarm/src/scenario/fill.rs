@@ -46,6 +46,8 @@ pub(super) fn config(mut scenario: Scenario, folder: &Path) -> Result<Config, Wr
         Some(requests) => Some(requests_of(requests, warmup)?),
         None => None,
     };
+    let framing = scenario.framing.as_ref().map(super::framing::framing);
+    let framing = framing.transpose()?;
     let is_counted = terminals.count.is_some();
     let mut config = clients(terminals, folder)?;
     arrival.fill(&mut config, is_counted)?;
@@ -53,6 +55,7 @@ pub(super) fn config(mut scenario: Scenario, folder: &Path) -> Result<Config, Wr
     config.tls = tls_of(tls, folder)?;
     config.publish = publish;
     config.flows = flows;
+    config.framing = framing;
     config.requests = requests;
     config.echo = scenario.echo.map(|echo| echo_of(&echo, warmup));
     config.client_publish = scenario.client_publish.map(|one| published(&one, warmup));

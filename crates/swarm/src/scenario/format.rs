@@ -3,10 +3,12 @@
 //! The doc comments of fields are the schema's descriptions. A key that is left out has the default of the command line's
 //! option, which `docs/scenarios.md` lists.
 
+mod framing;
 mod limit;
 mod protocol;
 mod talk;
 
+pub(super) use framing::{FramedBy, Framing, LengthCountsName, LengthFormName};
 pub(super) use limit::Limit;
 use protocol::Spoken;
 pub(super) use talk::{Accounts, Action, Assign, Expect, Flow, Groups, Opening, Reply};
@@ -34,6 +36,8 @@ pub(super) struct Scenario {
     pub variables: BTreeMap<String, String>,
     /// The clients.
     pub terminals: Terminals,
+    /// How messages are told apart where clients speak plain TCP. Without it, each line is a message.
+    pub framing: Option<Framing>,
     /// How they arrive.
     pub arrival: Arrival,
     /// How long the crowd stays.
@@ -73,7 +77,7 @@ pub(super) struct Scenario {
     pub thresholds: Vec<Limit>,
     /// A threshold that fails ends the run, this long after all have connected at the earliest.
     pub abort_on_fail: Option<Time>,
-    /// How connections to `wss://` and `https://` are protected.
+    /// How connections to `wss://`, `https://` and `tls://` are protected.
     pub tls: Tls,
     /// How this machine makes the crowd.
     pub generator: Generator,
@@ -225,7 +229,7 @@ pub(super) struct Requests {
     pub connections: Option<u32>,
 }
 
-/// How connections to `wss://` and `https://` are protected.
+/// How connections to `wss://`, `https://` and `tls://` are protected.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct Tls {

@@ -4,7 +4,7 @@
 //!   `incidents` those about how they drop and come back;
 //! * `quantity`: values that are written as options are;
 //! * `document`: the text with the place of each key, what `--set` changes, and variables;
-//! * `fill`: from the format to a [`Config`]; `talk` has what clients and callers say;
+//! * `fill`: from the format to a [`Config`]; `talk` has what clients and callers say, `framing` how messages are told apart;
 //! * `fault`: what is wrong, with its line; `keys` has the keys by the options that the checks of a run speak of, `misread` what
 //!   somebody has probably meant.
 
@@ -13,6 +13,7 @@ mod document;
 mod fault;
 mod fill;
 mod format;
+mod framing;
 mod incidents;
 mod keys;
 mod misread;
@@ -130,6 +131,9 @@ impl Scenario {
                 Some(key) => self.document.fault(&key, Problem::Threshold(problem)),
                 None => ScenarioError::Threshold(expression, problem),
             };
+        }
+        if let ConfigError::Framing(key, _) = error {
+            return self.document.fault(key, Problem::Config(error));
         }
         let message = error.to_string();
         let key = keys::first_key(&message).unwrap_or("terminals");

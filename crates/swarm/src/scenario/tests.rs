@@ -265,7 +265,7 @@ fn what_does_not_go_together_is_told_in_the_words_of_the_file() {
             &with("protocol = \"centrifuge-json\"", "[echo]\nrate = \"1k/s\""),
             &[]
         ),
-        "my.toml:5:8: echo.rate needs terminals.protocol raw, because the server is to send each message back as it is\n   \
+        "my.toml:5:8: echo.rate needs terminals.protocol raw or tcp, because the server is to send each message back as it is\n   \
          |\n 5 | rate = \"1k/s\"\n   |        ^^^^^^"
     );
     let unmeasured = said(

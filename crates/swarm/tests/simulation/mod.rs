@@ -8,6 +8,7 @@ mod echoes;
 mod ends;
 mod http;
 mod sessions;
+mod tcp;
 mod window;
 
 use crate::clock::{Clock, Nanos};

@@ -9,8 +9,10 @@ use crate::engine::flows::accounts::Accounts;
 use crate::engine::flows::groups::{GroupRule, Groups};
 use crate::engine::flows::mark::{FLOWS_MAX, MarkPlace};
 use crate::engine::flows::plan::{self, Audience, FlowPlan, FlowsPlan, ReplyPlan, Route};
-use crate::engine::flows::template::{Place, Template, TemplateError};
+use crate::engine::flows::template::{Place, Template, TemplateError, Values};
+use crate::engine::framing::{FrameMark, Framing};
 use crate::protocol::{Protocol, Speech};
+use crate::random::Random;
 use myriad_wire::centrifuge::Encoding;
 use regex::bytes::Regex;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ impl Config {
         };
         self.check_flows(flows)?;
         let connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
-        let accounts = &flows.accounts;
+        let (accounts, writing) = (&flows.accounts, self.writing(flows));
         let slices = self.dealt.as_ref().map(|dealt| dealt.deal.slices());
         let parts: Vec<u32> = match slices {
             Some(slices) if flows.keep_groups() => slices.iter().map(|it| it.terminals).collect(),
@@ -39,14 +41,16 @@ impl Config {
                 "answer" => at(format!("opening.answers[{index}]"))(error),
                 _ => at(format!("opening.send[{index}]"))(error),
             };
-            said(one, accounts).map_err(error)
+            writing.said(one).map_err(error)
         });
         let heartbeat = flows.heartbeat.as_ref().map(|one| {
-            said(one, accounts).map_err(|(key, error)| at(format!("heartbeat.{key}"))(error))
+            writing
+                .said(one)
+                .map_err(|(key, error)| at(format!("heartbeat.{key}"))(error))
         });
         let replies = flows.replies.iter().enumerate().map(|(index, one)| {
             let error = |(key, error): Wrong| at(format!("replies[{index}].{key}"))(error);
-            reply(one, accounts).map_err(error)
+            writing.reply(one).map_err(error)
         });
         let planned = flows.flows.iter().enumerate().map(|(index, one)| {
             let error = |(key, error): Wrong| at(format!("flows[{index}].{key}"))(error);
@@ -124,6 +128,14 @@ impl Config {
         of_targets.chain(&self.channels).any(|known| known == name)
     }
 
+    fn writing<'a>(&self, flows: &'a Flows) -> Writing<'a> {
+        Writing {
+            accounts: &flows.accounts,
+            framing: self.planned_framing(),
+            terminals: u32::try_from(self.connections).unwrap_or(u32::MAX),
+        }
+    }
+
     fn flow(&self, given: &Flow, flows: &Flows) -> Result<FlowPlan, Wrong> {
         let name = self.protocol.name();
         match (&given.route, self.protocol.speech()) {
@@ -142,7 +154,7 @@ impl Config {
             given,
             self.protocol.encoding(),
             groups_have_channels,
-            &flows.accounts,
+            &self.writing(flows),
         )
     }
 }
@@ -212,20 +224,6 @@ fn at(key: String) -> impl FnOnce(FlowError) -> ConfigError {
     move |error| ConfigError::Flow(key, error)
 }
 
-/// A template of a message over a connection, at the key `send`.
-fn message(
-    text: &str,
-    is_binary: bool,
-    place: Place,
-    accounts: &Accounts,
-) -> Result<Template, Wrong> {
-    let template = template("send", text, place, accounts)?;
-    match template.is_binary() && !is_binary {
-        true => Err(("send", FlowError::Bytes)),
-        false => Ok(template),
-    }
-}
-
 pub(in crate::config) fn template(
     key: &'static str,
     text: &str,
@@ -239,29 +237,62 @@ pub(in crate::config) fn pattern(key: &'static str, text: &str) -> Result<Regex,
     Regex::new(text).map_err(|error| (key, FlowError::Pattern(error.to_string())))
 }
 
-fn said(given: &Said, accounts: &Accounts) -> Result<plan::Said, Wrong> {
-    let answer = given.answer.as_ref();
-    Ok(plan::Said {
-        template: message(&given.send, given.is_binary, Place::Said, accounts)?,
-        is_binary: given.is_binary,
-        answer: answer.map(|text| pattern("answer", text)).transpose()?,
-    })
+/// What messages over connections are written with.
+struct Writing<'a> {
+    accounts: &'a Accounts,
+    /// Where clients speak plain TCP.
+    framing: Option<Framing>,
+    terminals: u32,
 }
 
-fn reply(given: &Reply, accounts: &Accounts) -> Result<ReplyPlan, Wrong> {
-    Ok(ReplyPlan {
-        to: pattern("to", &given.to)?,
-        template: message(&given.send, given.is_binary, Place::Reply, accounts)?,
-        is_binary: given.is_binary,
-    })
+impl Writing<'_> {
+    /// A template of a message over a connection, at the key `send`.
+    fn message(&self, text: &str, is_binary: bool, place: Place) -> Result<Template, Wrong> {
+        let template = template("send", text, place, self.accounts)?;
+        let Some(framing) = &self.framing else {
+            return match template.is_binary() && !is_binary {
+                true => Err(("send", FlowError::Bytes)),
+                false => Ok(template),
+            };
+        };
+        let is_delimited = matches!(framing.mark, FrameMark::Delimiter(_));
+        if is_delimited && template.has_numbers_as_bytes() {
+            return Err(("send", FlowError::DelimiterInBytes));
+        }
+        let (mut sample, mut frame) = (Vec::new(), Vec::new());
+        let values = Values::longest(self.accounts, self.terminals);
+        template.write(&mut sample, &values, &mut Random::new(0));
+        match framing.write(&mut frame, &sample) {
+            Ok(()) => Ok(template),
+            Err(unfit) => Err(("send", FlowError::Unfit(unfit))),
+        }
+    }
+
+    fn said(&self, given: &Said) -> Result<plan::Said, Wrong> {
+        let answer = given.answer.as_ref();
+        Ok(plan::Said {
+            template: self.message(&given.send, given.is_binary, Place::Said)?,
+            is_binary: given.is_binary,
+            answer: answer.map(|text| pattern("answer", text)).transpose()?,
+        })
+    }
+
+    fn reply(&self, given: &Reply) -> Result<ReplyPlan, Wrong> {
+        Ok(ReplyPlan {
+            to: pattern("to", &given.to)?,
+            template: self.message(&given.send, given.is_binary, Place::Reply)?,
+            is_binary: given.is_binary,
+        })
+    }
 }
 
 fn flow(
     given: &Flow,
     encoding: Option<Encoding>,
     groups_have_channels: bool,
-    accounts: &Accounts,
+    writing: &Writing<'_>,
 ) -> Result<FlowPlan, Wrong> {
+    let accounts = writing.accounts;
     if let Some(rate) = given.pace.rate_per_s()
         && !(rate > 0.0 && rate <= LOAD_RATE_MAX)
     {
@@ -273,7 +304,7 @@ fn flow(
             if given.audience == Audience::Answer {
                 return Err(("expect", FlowError::Answer));
             }
-            let template = message(send, *is_binary, Place::Flow, accounts)?;
+            let template = writing.message(send, *is_binary, Place::Flow)?;
             let has_stamp = template.has_stamp();
             let is_binary = *is_binary;
             let route = Route::Socket {

@@ -6,7 +6,7 @@ use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::World;
 use crate::engine::terminal::Phase;
 use myriad_reactor::Token;
-use myriad_wire::ws::{Opcode, encode_frame};
+use myriad_wire::ws::Opcode;
 use std::sync::Arc;
 
 impl World {
@@ -131,9 +131,6 @@ impl World {
             true => Opcode::Binary,
             false => Opcode::Text,
         };
-        let mask = Some(self.random.mask());
-        self.outbox.push(token.index, token.generation, |out| {
-            encode_frame(out, opcode, true, mask, &flows.message);
-        });
+        self.queue_message(token, opcode, &flows.message);
     }
 }

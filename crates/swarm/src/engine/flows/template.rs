@@ -177,6 +177,24 @@ impl Template {
         self.0.iter().any(of_accounts)
     }
 
+    /// Whether it has a number that is written as bytes, any of which it may be.
+    pub(crate) fn has_numbers_as_bytes(&self) -> bool {
+        self.0.iter().any(|piece| {
+            matches!(piece, Piece::Number(_, form) | Piece::StampNumber(form) if *form != Form::Decimal)
+        })
+    }
+
+    /// What it always is; none where it has variables.
+    pub(crate) fn fixed(&self) -> Option<Vec<u8>> {
+        let pieces = self.0.iter().map(|piece| match piece {
+            Piece::Bytes(bytes) => Some(bytes.as_slice()),
+            _ => None,
+        });
+        pieces
+            .collect::<Option<Vec<_>>>()
+            .map(|pieces| pieces.concat())
+    }
+
     /// Whether it may be no text.
     pub(crate) fn is_binary(&self) -> bool {
         self.0.iter().any(|piece| match piece {
@@ -216,6 +234,18 @@ impl<'a> Values<'a> {
             unix_ms: 0,
             accounts,
             matched: b"",
+        }
+    }
+
+    /// The longest that variables may be in a crowd of so many, but for random texts and accounts, which differ.
+    pub(crate) fn longest(accounts: &'a Accounts, terminals: u32) -> Self {
+        let last = terminals.saturating_sub(1);
+        Self {
+            terminal: u64::from(last),
+            group: last,
+            mark: Some(Mark::new(0, 0, 999_999_999)),
+            unix_ms: 9_999_999_999_999,
+            ..Self::sample(accounts)
         }
     }
 
