@@ -48,6 +48,9 @@ impl<R: Reactor> Shard<R> {
                 ..self.origin(key)
             };
             self.release(key);
+            // Whoever asks for the metrics must not find itself among the connections: this turn may end after the answer is written.
+            let connections = self.hub.connection_count() as u64;
+            self.metrics().connections.set(connections);
             hit!(TransferFailed if handle.is_err());
             let is_transferred = handle.is_ok();
             let taken =
