@@ -29,7 +29,7 @@ pub use streams::{
 
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
-use logs::Logs;
+use logs::{Logs, Question};
 use myriad_wheel::{Slab, Wheel};
 use occupancy::Occupancy;
 use recent_keys::RecentKeys;
@@ -136,7 +136,13 @@ impl Home {
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
     pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64, now: Now) {
-        let Some(channel) = self.hold_join(channel, shard, serial) else {
+        let awaited = self.awaited_log(&channel);
+        let join = |channel| Question::Join {
+            channel,
+            shard,
+            serial,
+        };
+        let Some(channel) = self.hold(awaited, channel, join) else {
             return;
         };
         let known = self.names.get(&channel).copied();
@@ -163,9 +169,15 @@ impl Home {
 
     /// A shard has lost its last subscriber of a channel.
     pub fn handle_leave(&mut self, channel: &str, shard: usize, now: Now) {
-        if self.holds_leave(channel, shard) {
+        // The join before it may wait too.
+        let awaited = self.awaited_log(channel);
+        let leave = |channel: &str| Question::Leave {
+            channel: channel.into(),
+            shard,
+        };
+        let Some(channel) = self.hold(awaited, channel, leave) else {
             return;
-        }
+        };
         let Some(&index) = self.names.get(channel) else {
             return;
         };
@@ -215,7 +227,8 @@ impl Home {
 
     /// Somebody reads a channel's history. A channel without history has an empty one.
     pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
-        let Some(request) = self.hold_history(request) else {
+        let awaited = self.awaited_log(&request.channel);
+        let Some(request) = self.hold(awaited, request, Question::History) else {
             return;
         };
         let index = self.find_or_open(&request.channel, now);

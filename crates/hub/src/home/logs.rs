@@ -75,7 +75,7 @@ struct Log {
 
 /// A question that waits until its log has been read further.
 #[derive(Debug)]
-enum Question {
+pub(super) enum Question {
     Join {
         channel: Arc<str>,
         shard: usize,
@@ -193,54 +193,37 @@ impl Home {
 
     /// Whether publications of a channel without a place in its log are of no use yet.
     pub(super) fn is_catching_up(&self, channel: &str) -> bool {
-        let log = self.log_of(channel);
-        log.is_some_and(|log| !self.logs.of(log).is_caught_up)
+        self.awaited_log(channel).is_some()
     }
 
-    /// Keeps a join for later. Gives it back if it can be handled now.
-    pub(super) fn hold_join(
+    /// The log that questions about a channel wait for: it was not read to its end yet.
+    pub(super) fn awaited_log(&self, channel: &str) -> Option<LogId> {
+        self.log_of(channel)
+            .filter(|log| !self.logs.of(*log).is_caught_up)
+    }
+
+    /// Keeps a question for later if it waits for a log. Gives it back if it can be answered now.
+    pub(super) fn hold<T>(
         &mut self,
-        channel: Arc<str>,
-        shard: usize,
-        serial: u64,
-    ) -> Option<Arc<str>> {
-        if !self.is_catching_up(&channel) {
-            return Some(channel);
-        }
-        let log = self.log_of(&channel)?;
-        let question = Question::Join {
-            channel,
-            shard,
-            serial,
+        awaited: Option<LogId>,
+        request: T,
+        question: impl FnOnce(T) -> Question,
+    ) -> Option<T> {
+        let Some(log) = awaited else {
+            return Some(request);
         };
+        let question = question(request);
         self.logs.waiting.push(Waiting { log, question });
         None
     }
 
-    /// Whether a leave is kept for later: the join before it may wait too.
-    pub(super) fn holds_leave(&mut self, channel: &str, shard: usize) -> bool {
-        let Some(log) = self.log_of(channel) else {
-            return false;
-        };
-        let is_held = !self.logs.of(log).is_caught_up;
-        if is_held {
-            let channel = channel.into();
-            let question = Question::Leave { channel, shard };
-            self.logs.waiting.push(Waiting { log, question });
-        }
-        is_held
-    }
-
-    /// Keeps a recovery for later. Gives it back if it can be answered now.
+    /// The same for a recovery. It also waits for a while if its subscriber has seen more than this home.
     pub(super) fn hold_recover(&mut self, request: Recover, now: Now) -> Option<Recover> {
+        let awaited = self.awaited_log(&request.channel);
+        let request = self.hold(awaited, request, Question::Recover)?;
         let Some(log) = self.log_of(&request.channel) else {
             return Some(request);
         };
-        if !self.logs.of(log).is_caught_up {
-            let question = Question::Recover(request);
-            self.logs.waiting.push(Waiting { log, question });
-            return None;
-        }
         let Position { epoch, offset } = self.read_position(log);
         let is_ahead = request.since.offset > offset && *request.since.epoch == *epoch.as_str();
         if !is_ahead || self.logs.ahead.len() == AHEAD_MAX {
@@ -248,39 +231,6 @@ impl Home {
         }
         let deadline = now.tick().plus_ms(AHEAD_MS);
         self.logs.ahead.push_back((deadline, log, request));
-        None
-    }
-
-    /// Keeps a question for history for later. Gives it back if it can be answered now.
-    pub(super) fn hold_history(&mut self, request: ReadHistory) -> Option<ReadHistory> {
-        if !self.is_catching_up(&request.channel) {
-            return Some(request);
-        }
-        let log = self.log_of(&request.channel)?;
-        let question = Question::History(request);
-        self.logs.waiting.push(Waiting { log, question });
-        None
-    }
-
-    /// Keeps a question about a channel as a stream for later. Gives it back if it can be answered now.
-    pub(super) fn hold_stream(&mut self, request: StreamRequest) -> Option<StreamRequest> {
-        if !self.is_catching_up(&request.channel) {
-            return Some(request);
-        }
-        let log = self.log_of(&request.channel)?;
-        let question = Question::Stream(request);
-        self.logs.waiting.push(Waiting { log, question });
-        None
-    }
-
-    /// Keeps a reader of a channel as a stream for later. Gives it back if it can be answered now.
-    pub(super) fn hold_read_stream(&mut self, request: ReadStream) -> Option<ReadStream> {
-        if !self.is_catching_up(&request.channel) {
-            return Some(request);
-        }
-        let log = self.log_of(&request.channel)?;
-        let question = Question::ReadStream(request);
-        self.logs.waiting.push(Waiting { log, question });
         None
     }
 

@@ -5,6 +5,7 @@ use super::{
     CreateStream, Producer, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
     StreamRefused, StreamRequest, StreamState,
 };
+use crate::home::logs::Question;
 use crate::home::{Home, HomeEffect};
 use crate::{Delivery, Now, Position};
 use myriad_wheel::Tick;
@@ -134,7 +135,8 @@ impl Stream {
 impl Home {
     /// Somebody creates, changes or looks at a stream.
     pub fn handle_stream(&mut self, request: StreamRequest, now: Now) {
-        let Some(request) = self.hold_stream(request) else {
+        let awaited = self.awaited_log(&request.channel);
+        let Some(request) = self.hold(awaited, request, Question::Stream) else {
             return;
         };
         let StreamRequest {

@@ -1,13 +1,15 @@
 //! Reading a stream.
 
 use super::{ReadFrom, ReadRefused, ReadStream, StreamPage, StreamRead};
+use crate::home::logs::Question;
 use crate::home::{Home, HomeEffect, Kept};
 use crate::{Now, Position};
 
 impl Home {
     /// Somebody reads a stream.
     pub fn handle_read_stream(&mut self, request: ReadStream, now: Now) {
-        let Some(request) = self.hold_read_stream(request) else {
+        let awaited = self.awaited_log(&request.channel);
+        let Some(request) = self.hold(awaited, request, Question::ReadStream) else {
             return;
         };
         let found = self.find_stream(&request.channel, now);
