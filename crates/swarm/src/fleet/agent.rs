@@ -4,12 +4,13 @@ mod clocks;
 mod orders;
 
 use super::FleetError;
+use super::Nats;
 use super::crew::Crew;
 use super::messages::{
     Beacon, BeaconOrder, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
     subject_of_run, written,
 };
-use super::nats::{Nats, connect};
+use super::nats::connect;
 use super::offset::Offset;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;

@@ -24,7 +24,7 @@ mod state;
 
 pub use agent::{AgentOptions, serve_agent};
 pub(crate) use link::{FLEET_SCHEDULE_AHEAD, Link};
-pub use nats::Nats;
+pub use myriad_nats::Nats;
 pub(crate) use pushes::Pushes;
 pub use recruiting::{FleetOptions, run_fleet};
 pub(crate) use state::MachineState;

@@ -3,12 +3,13 @@
 mod handing;
 
 use super::FleetError;
+use super::Nats;
 use super::link::{Link, Member};
 use super::messages::{
     AGENTS_MAX, Answer, HELLO, Hello, Request, is_id, read, shown_name, subject_of_agent,
     subject_of_run, written,
 };
-use super::nats::{Nats, connect};
+use super::nats::connect;
 use super::offset::Offset;
 use crate::clock::{Clock as _, RunClock};
 use crate::config::{Config, Dealt};

@@ -59,7 +59,8 @@ impl FleetArguments {
         let options = FleetOptions {
             nats: Nats {
                 url: self.nats.unwrap_or_default(),
-                creds: self.nats_creds,
+                credentials: self.nats_creds,
+                ..Nats::default()
             },
             agents: self.agents,
             wait: self.agents_wait,
@@ -83,7 +84,8 @@ pub(super) fn serve(arguments: &AgentArguments) -> ExitCode {
     let options = AgentOptions {
         nats: Nats {
             url: arguments.nats.clone(),
-            creds: arguments.nats_creds.clone(),
+            credentials: arguments.nats_creds.clone(),
+            ..Nats::default()
         },
         name: arguments.name.clone().unwrap_or_else(host),
     };
