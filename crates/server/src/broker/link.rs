@@ -71,12 +71,7 @@ struct Known {
 
 impl Log {
     /// A publication is stored there: gives the waiter back if this node has read as far already.
-    pub(super) fn wait(
-        &self,
-        sequence: u64,
-        waiter: Waiter,
-        now: tokio::time::Instant,
-    ) -> Option<Waiter> {
+    pub(super) fn wait(&self, sequence: u64, waiter: Waiter, now: Instant) -> Option<Waiter> {
         let mut known = self.lock();
         if known.position >= sequence {
             return Some(waiter);
@@ -93,7 +88,7 @@ impl Log {
         known.answers.take_read(position)
     }
 
-    pub(super) fn take_overdue(&self, now: tokio::time::Instant) -> Vec<(u64, Waiter)> {
+    pub(super) fn take_overdue(&self, now: Instant) -> Vec<(u64, Waiter)> {
         self.lock().answers.take_overdue(now)
     }
 

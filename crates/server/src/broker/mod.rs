@@ -29,7 +29,7 @@ use myriad_shard::{BrokerTask, Mesh, Namespaces};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::{Notify, oneshot};
 
@@ -81,34 +81,10 @@ impl Broker {
         let thread = std::thread::Builder::new()
             .name("broker".into())
             .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build();
-                let runtime = match runtime {
-                    Ok(runtime) => runtime,
-                    Err(error) => {
-                        let failed = ServerError::system("start the broker's runtime")(error);
-                        let _ = started.send(Err(failed));
-                        return;
-                    }
-                };
-                runtime.block_on(async {
-                    let opened = open(settings, namespaces, node, known).await;
-                    let (link, letters) = match opened {
-                        Ok((link, tasks, letters)) => {
-                            let _ = started.send(Ok(tasks));
-                            (link, letters)
-                        }
-                        Err(error) => {
-                            let _ = started.send(Err(error));
-                            return;
-                        }
-                    };
-                    // Without a mesh the server did not start.
-                    if let Ok(mesh) = meshes.await {
-                        run(link, mesh, letters).await;
-                    }
-                });
+                let ended = occupy(open(settings, namespaces, node, known), &started, meshes);
+                if let Err(error) = ended {
+                    let _ = started.send(Err(error));
+                }
             })
             .map_err(ServerError::system("start a thread"))?;
         let panicked = || ServerError::Panicked {
@@ -155,12 +131,38 @@ impl Drop for Broker {
     }
 }
 
+type Opened = (Link, Arc<Mailbox<BrokerTask>>, Letters<BrokerTask>);
+
+/// The life of the broker's thread. Says where tasks are left once it is open.
+///
+/// # Errors
+/// It could not be opened.
+fn occupy(
+    opening: impl Future<Output = Result<Opened, ServerError>>,
+    started: &SyncSender<Result<Arc<Mailbox<BrokerTask>>, ServerError>>,
+    meshes: oneshot::Receiver<Mesh>,
+) -> Result<(), ServerError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ServerError::system("start the broker's runtime"))?;
+    runtime.block_on(async {
+        let (link, tasks, letters) = opening.await?;
+        let _ = started.send(Ok(tasks));
+        // Without a mesh the server did not start.
+        if let Ok(mesh) = meshes.await {
+            run(link, mesh, letters).await;
+        }
+        Ok(())
+    })
+}
+
 async fn open(
     settings: BrokerSettings,
     namespaces: Arc<Namespaces>,
     node: String,
     state: Arc<State>,
-) -> Result<(Link, Arc<Mailbox<BrokerTask>>, Letters<BrokerTask>), ServerError> {
+) -> Result<Opened, ServerError> {
     let (tasks, letters) = mailbox().map_err(ServerError::system("make a pipe"))?;
     let link = Link::open(settings, namespaces, node, state)
         .await

@@ -23,6 +23,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// Homes hear at least this often how far their node has read, where what it read is about no channel of theirs.
 const TELL_INTERVAL: Duration = Duration::from_millis(50);
+/// Between two attempts to write a beat: the first one has to be read.
+const BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// Between two attempts to open a log.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -79,6 +81,8 @@ pub(super) struct Reader {
     heard: Instant,
     /// The last beat that was read.
     last_beat: u64,
+    /// When this node tried to write a beat.
+    tried: Instant,
     was_live: bool,
     counts: StreamCounts,
 }
@@ -95,6 +99,7 @@ impl Reader {
             told: 0,
             heard: Instant::now(),
             last_beat: 0,
+            tried: Instant::now(),
             was_live: false,
         }
     }
@@ -316,19 +321,19 @@ impl Reader {
         let Some(epoch) = self.reading.epoch() else {
             return Ok(());
         };
-        if silent < BEAT_INTERVAL + jitter || !self.reading.is_live() {
+        let is_due = silent >= BEAT_INTERVAL + jitter && self.tried.elapsed() >= BEAT_PAUSE;
+        if !is_due || !self.reading.is_live() {
             return Ok(());
         }
+        self.tried = Instant::now();
         // If another node was first, its beat comes; if nothing comes, the silence grows.
         let beats = self.beats(stream);
         let written = timeout(BEAT_INTERVAL, beats.write(epoch, self.last_beat)).await;
         match written {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(error.into()),
-            Err(_) => return Err(Fault::Slow),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(Fault::Slow),
         }
-        sleep(TELL_INTERVAL).await;
-        Ok(())
     }
 }
 
