@@ -119,21 +119,8 @@ impl Publisher {
         if !self.link.is_connected() {
             return self.refuse(Some(waiter));
         }
-        let origin = self.next_origin(None);
-        let message_id = format!("{}:{}", origin.node, origin.serial);
-        let mut headers = headers(&Envelope::removal(origin));
-        headers.insert(NATS_ROLLUP, "sub");
-        let pending = Pending {
-            subject: self.link.subjects.stored(&log.class, channel),
-            log,
-            message: PublishMessage::build()
-                .headers(headers)
-                .message_id(message_id),
-            waiter: Some(waiter),
-            deadline: Instant::now() + PUBLISH_TIMEOUT,
-            _permit: None,
-        };
-        self.line.push(channel, pending);
+        let removal = Envelope::removal(self.next_origin(None));
+        self.enqueue(channel, log, &removal, None, Some(waiter), None);
     }
 
     fn next_origin(&mut self, sender: Option<Ticket>) -> Origin {
@@ -163,11 +150,6 @@ impl Publisher {
             version_epoch,
             ..
         } = submission;
-        let subject = self.link.subjects.stored(&log.class, &channel);
-        let id = match &idempotency_key {
-            Some(key) => message_id(&subject, key),
-            None => format!("{}:{}", origin.node, origin.serial),
-        };
         let envelope = Envelope {
             content: Some(content),
             delta,
@@ -176,19 +158,43 @@ impl Publisher {
             key: None,
             origin: Some(origin),
         };
+        let key = idempotency_key.as_deref();
+        let waiter = asker.map(Waiter::Publisher);
+        self.enqueue(&channel, log, &envelope, key, waiter, Some(permit));
+    }
+
+    /// Puts the message that was numbered last in the line to its stream.
+    fn enqueue(
+        &mut self,
+        channel: &str,
+        log: Arc<Log>,
+        envelope: &Envelope,
+        key: Option<&str>,
+        waiter: Option<Waiter>,
+        permit: Option<Permit>,
+    ) {
+        let subject = self.link.subjects.stored(&log.class, channel);
+        let id = match key {
+            Some(key) => message_id(&subject, key),
+            None => format!("{}:{}", self.link.node, self.serial),
+        };
+        let mut headers = headers(envelope);
+        if envelope.content.is_none() {
+            headers.insert(NATS_ROLLUP, "sub");
+        }
         let message = PublishMessage::build()
-            .headers(headers(&envelope))
+            .headers(headers)
             .message_id(id)
             .payload(Bytes::copy_from_slice(envelope.data()));
         let pending = Pending {
             log,
             subject,
             message,
-            waiter: asker.map(Waiter::Publisher),
+            waiter,
             deadline: Instant::now() + PUBLISH_TIMEOUT,
-            _permit: Some(permit),
+            _permit: permit,
         };
-        self.line.push(&channel, pending);
+        self.line.push(channel, pending);
     }
 
     /// Publishes what no history keeps.
