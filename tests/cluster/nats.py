@@ -39,6 +39,18 @@ def free_ports(count):
     return ports
 
 
+def pub(subject, data):
+    """A PUB command."""
+    data = data.encode() if isinstance(data, str) else data
+    return b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(data), data)
+
+
+def hpub(subject, headers, data=b""):
+    """A HPUB command; `headers` are bytes behind the version's line, as `b"Name: value\\r\\n"`, or begin with what that line has more."""
+    block = b"NATS/1.0" + headers + b"\r\n"
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject.encode(), len(block), len(block) + len(data), block, data)
+
+
 def wait_for(what, ready, seconds=PATIENCE_SECONDS):
     """Asks again and again until it is so. Returns the answer."""
     deadline = time.monotonic() + seconds
@@ -86,6 +98,19 @@ class Server:
 
     def thaw(self):
         self.process.send_signal(signal.SIGCONT)
+
+    def send(self, *commands):
+        """Sends commands of the NATS protocol as they are, and waits until the server has handled them."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            answers = connection.makefile("rb")
+            answers.readline()
+            hello = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
+            connection.sendall(hello + b"".join(commands) + b"PING\r\n")
+            for line in answers:
+                if line.startswith(b"-ERR"):
+                    raise RuntimeError(f"{self.name} says {line!r}")
+                if line.startswith(b"PONG"):
+                    return
 
     def ask(self, path):
         """What the server's monitoring says; None if it does not answer."""

@@ -25,6 +25,13 @@ allow_presence_for_anonymous = true
 allow_history_for_client = true
 allow_history_for_anonymous = true
 [[channel.namespaces]]
+name = "chat"
+history_size = 100
+history_ttl = "{ttl}"
+force_recovery = true
+allow_subscribe_for_client = true
+allow_subscribe_for_anonymous = true
+[[channel.namespaces]]
 name = "live"
 allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true

@@ -11,14 +11,25 @@ NODES = 2
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    """The NATS server."""
     program = nats.program()
     if program is None:
         pytest.skip("nats-server is built with Go, which is not installed")
-    folder = tmp_path_factory.mktemp("cluster")
     cluster = nats.Cluster(program, folder, 1)
     cluster.start()
-    running = [Node(MYRIAD, folder, index, cluster.url(), 1) for index in range(NODES)]
+    yield cluster.servers[0]
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def nodes(folder, server):
+    running = [Node(MYRIAD, folder, index, f"nats://127.0.0.1:{server.port}", 1) for index in range(NODES)]
     for node in running:
         node.start()
     for node in running:
@@ -26,7 +37,6 @@ def nodes(tmp_path_factory):
     yield running
     for node in running:
         node.kill()
-    cluster.stop()
 
 
 def numbers(answer):
@@ -86,6 +96,37 @@ def test_versions_count_on_all_nodes(nodes):
     for node, number, version in [(0, 1, 5), (1, 2, 4), (1, 3, 6)]:
         publish(nodes[node], "versions", number, version=version)
     nats.wait_for("both have read it", lambda: all(numbers(history(node, "versions")) == [1, 3] for node in nodes))
+
+
+def metric(node, name):
+    """The sum of a metric over its labels."""
+    _, text = node.request("GET", "/metrics")
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M))
+
+
+def has_read_all_of(nodes, channel, wanted):
+    """Whether all nodes have this in the channel's history, and are healthy."""
+    return all(numbers(history(node, channel)) == wanted and node.is_healthy() for node in nodes)
+
+
+def test_a_message_of_another_namespace_is_left_out(nodes, server):
+    for number in range(5):
+        publish(nodes[0], "chat:strays", number)
+    before = [metric(node, "myriad_broker_unreadable_messages_total") for node in nodes]
+    server.send(
+        # The namespace is left out, another one is taken, none has the channel, a name is too long.
+        nats.pub("myriad.h.~.chat:strays", '{"n":7}'),
+        nats.pub("myriad.h.chat.strays", '{"n":7}'),
+        nats.pub("myriad.h.~.live:strays", '{"n":7}'),
+        nats.pub(f"myriad.h.~.{'a' * 256}", '{"n":7}'),
+        nats.hpub("myriad.h.~.chat:strays", b"\r\nMyriad-Removed: 1\r\n"),
+    )
+    for node, count in zip(nodes, before):
+        nats.wait_for("they are counted", lambda: metric(node, "myriad_broker_unreadable_messages_total") == count + 5)
+    publish(nodes[1], "chat:strays", 5)
+    publish(nodes[1], "strays", 6)
+    nats.wait_for("both have read it", lambda: has_read_all_of(nodes, "chat:strays", [0, 1, 2, 3, 4, 5]))
+    nats.wait_for("both have read it", lambda: has_read_all_of(nodes, "strays", [6]))
 
 
 def test_metrics_of_the_broker_are_those_of_the_page(nodes):

@@ -137,7 +137,11 @@ impl Home {
         self.options_of(channel).log
     }
 
-    /// The next entry of a log.
+    fn is_ordered_by(&self, channel: &str, log: LogId) -> bool {
+        self.log_of(channel) == Some(log)
+    }
+
+    /// The next entry of a log. What it says about a channel of another log is left out.
     pub fn handle_log(&mut self, entry: LogEntry, now: Now) {
         let LogEntry { log, offset, event } = entry;
         if let LogEvent::Began(epoch) = event {
@@ -157,12 +161,19 @@ impl Home {
         }
         known.offset = offset;
         match event {
-            LogEvent::Publication(submission, age) => {
+            LogEvent::Publication(submission, age) if self.is_ordered_by(&submission.channel, log) => {
                 self.publish_numbered(*submission, offset, age, now);
             }
-            LogEvent::Removed(channel) => self.remove_up_to(&channel, offset, now),
+            LogEvent::Removed(channel) if self.is_ordered_by(&channel, log) => {
+                self.remove_up_to(&channel, offset, now);
+            }
             LogEvent::Lost => self.lose_channels(log, now),
-            LogEvent::Passed | LogEvent::Began(_) | LogEvent::CaughtUp { .. } => {}
+            // Somebody may have written about a channel in a log that is not the channel's.
+            LogEvent::Publication(..)
+            | LogEvent::Removed(_)
+            | LogEvent::Passed
+            | LogEvent::Began(_)
+            | LogEvent::CaughtUp { .. } => {}
         }
         self.answer_ahead(log, now);
     }

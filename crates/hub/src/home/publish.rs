@@ -27,6 +27,8 @@ impl Home {
             // Nobody has subscribed yet.
             return;
         }
+        // An offset of our own would be one of the log's.
+        let skip_history = skip_history || self.log_of(&channel).is_some();
         if let Some(key) = &idempotency_key
             && let Some(position) = self.recent_keys.position(&channel, key, now.tick())
         {

@@ -81,7 +81,7 @@ impl BrokerCounts {
         );
         registry.register(
             "broker_unreadable_messages",
-            "Messages with a header of ours that no node wrote",
+            "Messages that no node wrote and that cannot be read, or are in the stream of another namespace",
             self.unreadable.clone(),
         );
     }

@@ -1,6 +1,7 @@
 //! What the tasks of a broker share: the connection, the logs, and how the outside world is told of failures.
 
 use super::answers::{Answers, Waiter};
+use super::remarks::Remarks;
 use super::stream::{LogStream, ensure};
 use super::{BrokerSettings, State};
 use async_nats::connection::State as ConnectionState;
@@ -8,7 +9,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{Client, Event};
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
-use myriad_shard::{ChannelOptions, Epoch, LogId, Namespaces};
+use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
@@ -112,6 +113,7 @@ pub(super) struct Link {
     pub(super) logs: Box<[Arc<Log>]>,
     pub(super) node: String,
     pub(super) state: Arc<State>,
+    pub(super) remarks: Remarks,
     settings: BrokerSettings,
 }
 
@@ -161,6 +163,7 @@ impl Link {
             logs: logs.collect(),
             node,
             state,
+            remarks: Remarks::default(),
             settings,
         };
         for log in &link.logs {
@@ -192,8 +195,13 @@ impl Link {
         ensure(&self.context, &self.subjects, log, self.settings.replicas).await
     }
 
-    pub(super) fn log(&self, id: LogId) -> &Arc<Log> {
-        &self.logs[usize::from(id.0)]
+    /// The log that orders a channel; none if no history keeps its publications, or no channel may have that name.
+    pub(super) fn log_of(&self, channel: &str) -> Option<&Arc<Log>> {
+        if channel.is_empty() || channel.len() > Mesh::CHANNEL_BYTES_MAX {
+            return None;
+        }
+        let id = self.namespaces.options_of(channel)?.log?;
+        Some(&self.logs[usize::from(id.0)])
     }
 
     /// Whether messages reach the servers now, as far as this node knows.

@@ -97,8 +97,7 @@ async fn deliver(link: &Link, mesh: &Mesh, message: &Message) {
             return;
         }
     };
-    let options = link.namespaces.options_of(&channel);
-    let has_log = options.is_some_and(|options| options.log.is_some());
+    let has_log = link.log_of(&channel).is_some();
     let taken = take_in(mesh, &link.node, channel, envelope).await;
     if let Taken::Submission(mut submission) = taken {
         submission.skip_history = has_log;

@@ -14,6 +14,7 @@ mod link;
 mod live;
 mod publisher;
 mod reader;
+mod remarks;
 mod settings;
 mod stream;
 

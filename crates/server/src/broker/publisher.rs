@@ -133,8 +133,7 @@ impl Publisher {
     }
 
     fn log_of(&self, channel: &str) -> Option<Arc<Log>> {
-        let options = self.link.namespaces.options_of(channel)?;
-        Some(Arc::clone(self.link.log(options.log?)))
+        self.link.log_of(channel).cloned()
     }
 
     /// Puts a publication in the line to its stream.

@@ -8,6 +8,7 @@ use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, Beat, BeatError, Beats};
 use super::counts::StreamCounts;
 use super::link::{BrokerError, Link, Log};
 use super::live::{self, Taken};
+use super::remarks::Remark;
 use super::stream::LogStream;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
@@ -201,11 +202,7 @@ impl Reader {
         let sequence = info.stream_sequence;
         let age = clock.age(info.published.unix_timestamp_nanos());
         let mut steps = Vec::new();
-        match self
-            .link
-            .subjects
-            .channel_of_stored(&self.log.class, &message.subject)
-        {
+        match self.channel_of(&message.subject) {
             Some(channel) => {
                 let event = self.event_of(channel, message, age).await?;
                 self.reading.handle_entry(sequence, event, &mut steps);
@@ -223,6 +220,24 @@ impl Reader {
             },
         }
         self.carry_out(steps, stream).await
+    }
+
+    /// The channel of a stored message; none if there is none that this log orders. Anybody may write to our subjects, and takes the
+    /// wrong stream for a channel if it leaves out its namespace.
+    fn channel_of(&self, subject: &str) -> Option<String> {
+        let subjects = &self.link.subjects;
+        let channel = subjects.channel_of_stored(&self.log.class, subject)?;
+        if self.link.log_of(&channel).is_some_and(|log| log.id == self.log.id) {
+            return Some(channel);
+        }
+        self.link.state.counts.count_unreadable();
+        if self.link.remarks.may(Remark::Misplaced) {
+            let stream = subjects.stream(&self.log.class);
+            tracing::warn!(
+                "a message in stream {stream} is left out: channel {channel:?} is not of its namespace, or has too long a name"
+            );
+        }
+        None
     }
 
     /// What a message says to its channel.

@@ -305,6 +305,76 @@ fn channels_without_history_are_ordered_at_home() {
     }
 }
 
+/// A home with a log for `log:`, and another one for `other:`. Both were empty.
+fn with_two_logs() -> Home {
+    let of = |log| ChannelOptions {
+        log: Some(log),
+        ..kept()
+    };
+    let (one, other) = (LOG, LogId(1));
+    let named = [("log", of(one)), ("other", of(other))];
+    let named = named.map(|(name, options)| (name.into(), options));
+    let settings = HomeSettings {
+        namespaces: Arc::new(Namespaces::new(ChannelOptions::default(), named)),
+        logs: 2,
+        ..settings()
+    };
+    let mut home = Home::new(settings, Now(0));
+    for log in [one, other] {
+        for event in [
+            LogEvent::Began(Epoch::new(1)),
+            LogEvent::CaughtUp { floor: 0 },
+        ] {
+            let offset = 0;
+            home.handle_log(LogEntry { log, offset, event }, Now(0));
+        }
+    }
+    home
+}
+
+#[test]
+fn a_log_says_nothing_about_channels_that_are_not_its_own() {
+    let mut home = with_two_logs();
+    for channel in ["other:a", "plain"] {
+        home.handle_join(channel.into(), 1, 5, Now(0));
+    }
+    let of_other = |entry: LogEntry| LogEntry {
+        log: LogId(1),
+        ..entry
+    };
+    home.handle_log(of_other(publication("other:a", 50, 0)), Now(0));
+    home.handle_publish(submission("plain", None), Now(0));
+    drain(&mut home);
+    // Before its last offset, and after it.
+    for (offset, channel) in [
+        (3, "other:a"),
+        (14, "plain"),
+        (70, "other:a"),
+        (81, "plain"),
+    ] {
+        home.handle_log(publication(channel, offset, 0), Now(0));
+        let removed = LogEvent::Removed(channel.into());
+        home.handle_log(entry(offset + 10, removed), Now(0));
+    }
+    assert!(drain(&mut home).is_empty());
+    home.handle_log(of_other(publication("other:a", 51, 0)), Now(0));
+    let effects = drain(&mut home);
+    assert!(matches!(&effects[..], [HomeEffect::Deliver { shards, .. }] if shards.len() == 1));
+    home.handle_recover(recover("other:a", at(0), RecoveryMode::Stream), Now(0));
+    assert_eq!(answered(&mut home), Some((at(51), Some(vec![50, 51]))));
+}
+
+#[test]
+fn a_publication_without_a_place_in_its_log_takes_no_offset() {
+    let mut home = caught_up();
+    home.handle_log(publication("log:a", 4, 0), Now(0));
+    home.handle_publish(submission("log:a", None), Now(0));
+    home.handle_log(publication("log:a", 5, 0), Now(0));
+    drain(&mut home);
+    home.handle_recover(recover("log:a", at(0), RecoveryMode::Stream), Now(0));
+    assert_eq!(answered(&mut home), Some((at(5), Some(vec![4, 5]))));
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Publish {
