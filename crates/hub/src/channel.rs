@@ -229,6 +229,9 @@ pub(crate) struct Channel {
     pub(crate) stream: Option<Box<StreamSide>>,
     /// Without members, it is kept until then.
     pub(crate) lingers_until: Option<Tick>,
+    /// It has lost publications. By this, its home has let this shard go: nothing more comes until the shard joins again, so the
+    /// record goes with its last member.
+    pub(crate) is_lost: bool,
 }
 
 impl Default for Channel {
@@ -255,6 +258,7 @@ impl Channel {
             pace: Pace::default(),
             stream: None,
             lingers_until: None,
+            is_lost: false,
         }
     }
 

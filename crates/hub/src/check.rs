@@ -145,6 +145,10 @@ impl Hub {
                 || channel.lingers_until.is_some(),
             "an empty channel is removed"
         );
+        assert!(
+            !channel.is_lost || !connections.is_empty() || !channel.deliveries.is_empty(),
+            "a channel that has lost something is not kept without members"
+        );
         assert!(channel.cursor <= channel.members.len().max(channel.observers.len()));
         self.check_observers(channel);
         let listed = self

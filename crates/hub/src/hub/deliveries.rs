@@ -59,6 +59,9 @@ impl Hub {
         if matches!(delivery, Delivery::Presence(_)) && !self.takes_announcement(channel) {
             return false;
         }
+        if matches!(delivery, Delivery::Lost(_)) && !self.begin_loss(channel) {
+            return false;
+        }
         let offset = delivery.offset();
         let record = &mut self.channels[channel];
         if let Delivery::StreamEnd(end) = &delivery {
@@ -94,6 +97,18 @@ impl Hub {
             self.end_pause(channel);
         }
         true
+    }
+
+    /// A channel has lost publications. False if no member has to be told. Then it was kept without members: it goes, so that the
+    /// next one asks its home. The home needs no leave.
+    fn begin_loss(&mut self, channel: u32) -> bool {
+        let record = &mut self.channels[channel];
+        record.is_lost = true;
+        let is_used = record.has_members() || !record.deliveries.is_empty();
+        if !is_used {
+            self.remove_channel(channel);
+        }
+        is_used
     }
 
     /// The delivery's channel, if this shard has members of it and its home has confirmed them.

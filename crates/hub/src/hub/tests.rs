@@ -648,6 +648,38 @@ fn a_loss_ends_every_subscription_behind_what_came_before() {
     hub.check();
 }
 
+/// A channel that somebody had read as a stream was kept without members behind its loss, as one that gets publications. But its home
+/// had let the shard go: whoever subscribed then heard nothing.
+#[test]
+fn a_channel_that_has_lost_something_is_joined_anew_though_it_was_read_as_a_stream() {
+    for has_member in [true, false] {
+        let mut hub = hub(timing(0, 1, 0));
+        let reader = member(&mut hub, "x");
+        let subscription = hub.find_subscription(reader, "x").expect("subscribed");
+        hub.note_stream(subscription, &MediaType::json(), false, true);
+        let mut emptied = Vec::new();
+        if !has_member {
+            hub.unsubscribe(reader, "x", &mut emptied);
+            assert!(emptied.is_empty(), "it is kept");
+        }
+        assert_eq!(hub.deliver(Delivery::Lost("x".into())), has_member);
+        if has_member {
+            let (mut targets, mut overflown) = (Vec::new(), Vec::new());
+            hub.poll_delivery(100, &mut targets, &mut overflown, &mut emptied);
+            assert_eq!(overflown.len(), 1);
+            hub.unsubscribe(reader, "x", &mut emptied);
+            assert_eq!(emptied, ["x".into()]);
+        }
+        hub.check();
+        let next = hub.open(0, Now(0)).index;
+        assert!(matches!(
+            hub.subscribe(next, "x"),
+            Subscribed::Ask { .. }
+        ));
+        hub.check();
+    }
+}
+
 /// Somebody joins `x`.
 fn join(hub: &Hub, index: u32) -> Delivery {
     join_of(hub, "x", index)

@@ -15,7 +15,7 @@ const LINGER_TICKS: u32 = 40;
 const LINGERING_MAX: usize = 4096;
 
 impl Hub {
-    /// A channel has lost its last member: it is removed, or kept for a while if it was read as a stream.
+    /// A channel has lost its last member: it is removed, or kept for a while if it was read as a stream and has lost nothing.
     pub(in crate::hub) fn note_empty(
         &mut self,
         channel: u32,
@@ -23,7 +23,8 @@ impl Hub {
     ) {
         let record = &mut self.channels[channel];
         let is_joined = matches!(record.membership, Membership::Joined { .. });
-        if record.stream.is_none() || !is_joined || self.readers.lingering.len() >= LINGERING_MAX {
+        let lingers = record.stream.is_some() && is_joined && !record.is_lost;
+        if !lingers || self.readers.lingering.len() >= LINGERING_MAX {
             emptied_channels.push(self.remove_channel(channel));
             return;
         }
