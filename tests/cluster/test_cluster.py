@@ -1,6 +1,7 @@
 """What a cluster does when nothing fails, seen from its API: one order and one history on all nodes, whatever a channel's name is."""
 
 import re
+import time
 
 import nats
 import pytest
@@ -8,6 +9,8 @@ from faults import MYRIAD
 from node import Node
 
 NODES = 2
+# Namespaces with history in the nodes' configuration.
+LOGS = 2
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,26 @@ def test_a_message_of_another_namespace_is_left_out(nodes, server):
     publish(nodes[1], "strays", 6)
     nats.wait_for("both have read it", lambda: has_read_all_of(nodes, "chat:strays", [0, 1, 2, 3, 4, 5]))
     nats.wait_for("both have read it", lambda: has_read_all_of(nodes, "strays", [6]))
+
+
+def test_rubbish_where_beats_stand_is_left_out(nodes, server):
+    publish(nodes[0], "beats", 1)
+    server.send(nats.pub("myriad.h.~.~beat", "hello"), nats.pub("myriad.h.~.~other", '{"epoch":"abcdefgh"}'))
+    position = publish(nodes[0], "beats", 2)
+    # A node that starts finds the rubbish as the last beat; the others know what the log was.
+    nodes[1].kill()
+    nodes[1].start()
+    nodes[1].wait_until_ready()
+    nats.wait_for("both have read it", lambda: has_read_all_of(nodes, "beats", [1, 2]))
+    publish(nodes[1], "beats", 3)
+    nats.wait_for("both have read it", lambda: numbers(history(nodes[0], "beats"))[-1:] == [3])
+    # Without a beat a log is opened again after 25 s.
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        assert metric(nodes[0], "myriad_broker_caught_up") == LOGS
+        time.sleep(1)
+    assert publish(nodes[0], "beats", 4)["offset"] > position["offset"]
+    nats.wait_for("both have read it", lambda: all(numbers(history(node, "beats"))[-1:] == [4] for node in nodes))
 
 
 def test_metrics_of_the_broker_are_those_of_the_page(nodes):

@@ -23,9 +23,18 @@ pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
 /// Nodes that write at once: each attempt one of them succeeds.
 const ATTEMPTS_MAX: usize = 1_000;
 
-/// What the stream says of its last beat.
+/// The last message where beats stand.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beat {
+pub(super) struct LastBeat {
+    /// None if it is no beat: somebody else wrote it.
+    pub(super) epoch: Option<Epoch>,
+    sequence: u64,
+    stored_ns: i128,
+}
+
+/// A beat that this node has written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
     pub(super) epoch: Epoch,
     pub(super) sequence: u64,
     /// When it was stored, by the servers' clock: ns since 1970.
@@ -39,8 +48,6 @@ pub(super) enum BeatError {
     Read(#[from] LastRawMessageError),
     #[error("writing the beat: {0}")]
     Write(#[from] PublishError),
-    #[error("{0} is no beat of ours")]
-    Foreign(String),
     #[error("others write beats without end")]
     Crowded,
     #[error("the kernel has no random number")]
@@ -69,18 +76,14 @@ pub(super) struct Beats<'a> {
 
 impl Beats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
-    pub(super) async fn last(&self) -> Result<Option<Beat>, BeatError> {
+    async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
         let read = self.stream.get_last_raw_message_by_subject(&self.subject);
         match read.await {
-            Ok(message) => {
-                let epoch = parse(&message.payload);
-                let foreign = || BeatError::Foreign(format!("message {}", message.sequence));
-                Ok(Some(Beat {
-                    epoch: epoch.ok_or_else(foreign)?,
-                    sequence: message.sequence,
-                    stored_ns: message.time.unix_timestamp_nanos(),
-                }))
-            }
+            Ok(message) => Ok(Some(LastBeat {
+                epoch: parse(&message.payload),
+                sequence: message.sequence,
+                stored_ns: message.time.unix_timestamp_nanos(),
+            })),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -107,11 +110,12 @@ impl Beats<'_> {
         }
     }
 
-    /// Writes a beat of the epoch that the stream has, or that `choose` makes of it.
+    /// Writes a beat of the epoch that `choose` makes of the last one, or of a new epoch. Behind a message that is no beat, too: the
+    /// next node that opens the stream finds ours.
     pub(super) async fn mark(
         &self,
-        choose: impl Fn(Option<Beat>) -> Option<Epoch>,
-    ) -> Result<Beat, BeatError> {
+        choose: impl Fn(Option<LastBeat>) -> Option<Epoch>,
+    ) -> Result<Mark, BeatError> {
         for _ in 0..ATTEMPTS_MAX {
             let last = self.last().await?;
             let epoch = match choose(last) {
@@ -122,7 +126,7 @@ impl Beats<'_> {
             if let Some(sequence) = self.write(epoch, behind).await? {
                 // Its time, unless somebody has written one since; then that one's, which is as good.
                 let written = self.last().await?;
-                return Ok(Beat {
+                return Ok(Mark {
                     epoch,
                     sequence,
                     stored_ns: written.map_or(0, |beat| beat.stored_ns),

@@ -66,7 +66,7 @@ impl BrokerCounts {
         );
         registry.register(
             "broker_caught_up",
-            "Whether this node has read a stream up to the end that it had at the start",
+            "Whether this node has read a stream up to its end, and follows it",
             self.caught_up.clone(),
         );
         registry.register(

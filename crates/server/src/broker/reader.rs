@@ -4,7 +4,7 @@
 //! [`Reader::follow`], and the log is opened anew where this node stopped.
 
 use super::answers::Waiter;
-use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, Beat, BeatError, Beats};
+use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, BeatError, Beats, Mark};
 use super::counts::StreamCounts;
 use super::link::{BrokerError, Link, Log};
 use super::live::{self, Taken};
@@ -55,9 +55,9 @@ struct Clock {
 }
 
 impl Clock {
-    fn of(beat: &Beat) -> Self {
+    fn of(mark: &Mark) -> Self {
         Self {
-            stored_ns: beat.stored_ns,
+            stored_ns: mark.stored_ns,
             at: Instant::now(),
         }
     }
@@ -80,7 +80,9 @@ pub(super) struct Reader {
     told: u64,
     /// When the last beat was read, or the log opened.
     heard: Instant,
-    /// The last beat that was read.
+    /// Where beats stand.
+    beat: String,
+    /// The last message that is known to stand there.
     last_beat: u64,
     /// When this node tried to write a beat.
     tried: Instant,
@@ -93,6 +95,7 @@ impl Reader {
         let stream = link.subjects.stream(&log.class);
         Self {
             counts: link.state.counts.of(&stream),
+            beat: link.subjects.beat(&log.class),
             link,
             mesh,
             log,
@@ -111,6 +114,7 @@ impl Reader {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
+            self.counts.caught_up.set(0);
             let name = self.link.subjects.stream(&self.log.class);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
             retry = if begun.elapsed() > RETRY_MAX {
@@ -165,7 +169,8 @@ impl Reader {
         let beats = self.beats(&stream);
         let mark = beats
             .mark(|beat| {
-                let epoch = beat?.epoch;
+                // If the last message there is no beat, what this node has read is of the epoch that it knows.
+                let epoch = beat?.epoch.or(reading.epoch())?;
                 (!reading.has_lost_the_end(epoch, last)).then_some(epoch)
             })
             .await?;
@@ -187,7 +192,7 @@ impl Reader {
         Beats {
             context: &self.link.context,
             stream,
-            subject: self.link.subjects.beat(&self.log.class),
+            subject: self.beat.clone(),
         }
     }
 
@@ -202,24 +207,38 @@ impl Reader {
         let sequence = info.stream_sequence;
         let age = clock.age(info.published.unix_timestamp_nanos());
         let mut steps = Vec::new();
-        match self.channel_of(&message.subject) {
-            Some(channel) => {
-                let event = self.event_of(channel, message, age).await?;
-                self.reading.handle_entry(sequence, event, &mut steps);
-            }
-            None => match beat::parse(&message.payload) {
-                Some(epoch) => {
-                    self.heard = Instant::now();
-                    self.last_beat = self.last_beat.max(sequence);
-                    self.reading.handle_beat(sequence, epoch, &mut steps);
-                }
-                None => {
-                    self.reading
-                        .handle_entry(sequence, LogEvent::Passed, &mut steps);
-                }
-            },
+        if *message.subject == *self.beat {
+            self.handle_beat(sequence, &message.payload, &mut steps);
+        } else {
+            let event = match self.channel_of(&message.subject) {
+                Some(channel) => self.event_of(channel, message, age).await?,
+                None => LogEvent::Passed,
+            };
+            self.reading.handle_entry(sequence, event, &mut steps);
         }
         self.carry_out(steps, stream).await
+    }
+
+    /// A message stands where beats do. The next beat is written behind it, whatever it says.
+    fn handle_beat(&mut self, sequence: u64, payload: &[u8], steps: &mut Vec<Step>) {
+        let is_new = sequence >= self.reading.next_sequence();
+        self.last_beat = self.last_beat.max(sequence);
+        let Some(epoch) = beat::parse(payload) else {
+            self.link.state.counts.count_unreadable();
+            if self.link.remarks.may(Remark::Unreadable) {
+                let beat = &self.beat;
+                tracing::warn!(
+                    "message {sequence} of {beat} is no beat; only nodes may write there"
+                );
+            }
+            return self
+                .reading
+                .handle_entry(sequence, LogEvent::Passed, steps);
+        };
+        if is_new {
+            self.heard = Instant::now();
+        }
+        self.reading.handle_beat(sequence, epoch, steps);
     }
 
     /// The channel of a stored message; none if there is none that this log orders. Anybody may write to our subjects, and takes the
@@ -277,7 +296,7 @@ impl Reader {
                     Step::Mark => {
                         let epoch = self.reading.epoch();
                         let beats = self.beats(stream);
-                        let mark = beats.mark(|beat| beat.map(|beat| beat.epoch).or(epoch));
+                        let mark = beats.mark(|beat| beat?.epoch.or(epoch));
                         let mark = mark.await?.sequence;
                         let info = stream.get_info().await;
                         let info = info.map_err(|error| Fault::Consumer(error.to_string()))?;
@@ -289,12 +308,18 @@ impl Reader {
             steps = next;
         }
         self.answer_publishers();
-        if self.reading.is_live() && !self.was_live {
+        self.note_live();
+        Ok(())
+    }
+
+    /// Notes whether this node has read the log to its end, and follows it.
+    fn note_live(&mut self) {
+        let is_live = self.reading.is_live();
+        self.counts.caught_up.set(is_live.into());
+        if is_live && !self.was_live {
             self.was_live = true;
-            self.counts.caught_up.set(1);
             self.link.state.live.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     fn tell(&mut self, offset: u64, event: LogEvent) {
