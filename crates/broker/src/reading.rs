@@ -2,8 +2,9 @@
 //!
 //! A node reads each log from its first entry. While it catches up, entries may be missing: the log keeps so much of each channel and no
 //! more, and may drop something unread for what comes meanwhile. So the node reads twice: up to what the log had when it began, and then
-//! up to what the log had by then. To know an end that will surely be read, the node writes there itself: a *mark*, which is a beat. After
-//! that nothing may be missing, and a hole in the sequence is a loss.
+//! up to what the log had by then. To know an end that will surely be read, the node writes there itself: a *mark*, which is a beat. Behind
+//! the second mark nothing may be missing, and a hole in the sequence is a loss. A hole between the marks may be one, too: what it had
+//! may have gone for something behind the second mark. Nobody has been told anything yet, so the node gives up what came before it.
 //!
 //! | what happens | tell it by | and then |
 //! | --- | --- | --- |
@@ -145,10 +146,15 @@ impl Reading {
         if sequence <= self.position {
             return;
         }
-        if self.phase == Phase::Live && sequence != self.next_sequence() {
-            let event = LogEvent::Lost;
-            let offset = sequence - 1;
-            steps.push(Step::Tell { offset, event });
+        let is_hole = sequence != self.next_sequence();
+        let before = sequence - 1;
+        match &mut self.phase {
+            Phase::Live if is_hole => steps.push(Step::Tell {
+                offset: before,
+                event: LogEvent::Lost,
+            }),
+            Phase::Second { floor, .. } if is_hole => *floor = before.max(*floor),
+            _ => {}
         }
         self.position = sequence;
         let offset = sequence;
@@ -254,6 +260,31 @@ mod tests {
     }
 
     #[test]
+    fn a_hole_between_the_marks_is_told_to_those_who_come_from_before_it() {
+        let (mut reading, mut steps) = (Reading::new(), Vec::new());
+        reading.handle_opened(opened(FIRST(), 9), &mut steps);
+        reading.handle_beat(9, FIRST(), &mut steps);
+        reading.handle_marked(14, 1, &mut steps);
+        reading.handle_entry(10, LogEvent::Passed, &mut steps);
+        reading.handle_entry(12, LogEvent::Passed, &mut steps);
+        reading.handle_entry(13, LogEvent::Passed, &mut steps);
+        reading.handle_beat(14, FIRST(), &mut steps);
+        assert_eq!(
+            said(&mut steps),
+            [
+                "began 0",
+                "9",
+                "mark",
+                "10",
+                "12",
+                "13",
+                "14",
+                "caught up 14 floor 11"
+            ]
+        );
+    }
+
+    #[test]
     fn a_mark_that_was_read_before_it_was_known_counts() {
         let (mut reading, mut steps) = (Reading::new(), Vec::new());
         reading.handle_opened(opened(FIRST(), 1), &mut steps);
@@ -324,6 +355,28 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever a log drops behind the first mark while it is read, what was not told lies at or below the floor.
+        #[test]
+        fn what_is_missing_between_the_marks_is_below_the_floor(kept in prop::collection::vec(any::<bool>(), 0..40)) {
+            let (mut reading, mut steps) = (Reading::new(), Vec::new());
+            reading.handle_opened(opened(FIRST(), 1), &mut steps);
+            reading.handle_beat(1, FIRST(), &mut steps);
+            let mark = kept.len() as u64 + 2;
+            reading.handle_marked(mark, 1, &mut steps);
+            let mut missing = 0;
+            for (sequence, is_kept) in (2..).zip(&kept) {
+                if *is_kept {
+                    reading.handle_entry(sequence, LogEvent::Passed, &mut steps);
+                } else {
+                    missing = sequence;
+                }
+            }
+            reading.handle_beat(mark, FIRST(), &mut steps);
+            let said = said(&mut steps);
+            let last = format!("caught up {mark} floor {missing}");
+            prop_assert_eq!(said.last(), Some(&last));
+        }
+
         /// Whatever is read: offsets rise, and once the node is live each sequence that was left out is told before the next entry.
         #[test]
         fn no_hole_is_silent(gaps in prop::collection::vec(1_u64..4, 1..40)) {

@@ -518,6 +518,8 @@ struct Reader {
     end: u64,
     /// The end of the log when all of that was read: what went unread before did so for something up to here.
     target: Option<u64>,
+    /// What is missing up to here may have gone for something behind that.
+    floor: u64,
     is_caught_up: bool,
     views: BTreeMap<(usize, usize), u64>,
     serial: u64,
@@ -534,6 +536,7 @@ impl Reader {
             began: began_at,
             end: log.last(),
             target: None,
+            floor: 0,
             is_caught_up: false,
             views: BTreeMap::new(),
             serial: 0,
@@ -543,13 +546,14 @@ impl Reader {
     }
 
     fn catch_up(&mut self, log: &Log, now: u64) {
-        if self.read >= self.end {
-            self.target = self.target.or(Some(log.last()));
+        if self.read >= self.end && self.target.is_none() {
+            self.target = Some(log.last());
+            self.floor = log.first() - 1;
         }
         let has_read = self.target.is_some_and(|target| self.read >= target);
         if has_read && !self.is_caught_up {
             self.is_caught_up = true;
-            let floor = log.first() - 1;
+            let floor = self.floor;
             let event = LogEvent::CaughtUp { floor };
             self.home.handle_log(entry(self.read, event), tick(now));
             self.began = self.began.max(floor);
@@ -566,10 +570,14 @@ impl Reader {
         else {
             return;
         };
-        if offset > self.read + 1 && offset > self.end + 1 {
+        // As `Reading` of the broker has it.
+        let is_hole = offset > self.read + 1;
+        if is_hole && self.is_caught_up {
             let event = LogEvent::Lost;
             self.home.handle_log(entry(offset - 1, event), tick(now));
             self.began = offset - 1;
+        } else if is_hole && self.target.is_some() {
+            self.floor = offset - 1;
         }
         let entry = match said {
             Said::Publication(channel) => publication(CHANNELS[*channel], offset, now - at),
