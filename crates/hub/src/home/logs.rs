@@ -52,6 +52,8 @@ pub enum LogEvent {
     Publication(Box<Submission>, Duration),
     /// A channel's history is removed up to here.
     Removed(Box<str>),
+    /// A message to a channel that this node cannot read, or has no room for. Its subscribers must not miss it in silence.
+    LostIn(Box<str>),
     /// Nothing that a channel is told.
     Passed,
     /// What stood between the last offset and this one has gone before it was read.
@@ -161,16 +163,22 @@ impl Home {
         }
         known.offset = offset;
         match event {
-            LogEvent::Publication(submission, age) if self.is_ordered_by(&submission.channel, log) => {
+            LogEvent::Publication(submission, age)
+                if self.is_ordered_by(&submission.channel, log) =>
+            {
                 self.publish_numbered(*submission, offset, age, now);
             }
             LogEvent::Removed(channel) if self.is_ordered_by(&channel, log) => {
                 self.remove_up_to(&channel, offset, now);
             }
+            LogEvent::LostIn(channel) if self.is_ordered_by(&channel, log) => {
+                self.lose_channel(&channel, log, now);
+            }
             LogEvent::Lost => self.lose_channels(log, now),
             // Somebody may have written about a channel in a log that is not the channel's.
             LogEvent::Publication(..)
             | LogEvent::Removed(_)
+            | LogEvent::LostIn(_)
             | LogEvent::Passed
             | LogEvent::Began(_)
             | LogEvent::CaughtUp { .. } => {}
@@ -323,6 +331,13 @@ impl Home {
             if self.channels[index].options.log == Some(log) {
                 self.lose(index, position, now);
             }
+        }
+    }
+
+    /// One channel of a log has lost something.
+    fn lose_channel(&mut self, channel: &str, log: LogId, now: Now) {
+        if let Some(index) = self.find_or_open(channel, now) {
+            self.lose(index, self.read_position(log), now);
         }
     }
 

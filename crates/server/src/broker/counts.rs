@@ -76,7 +76,7 @@ impl BrokerCounts {
         );
         registry.register(
             "broker_losses",
-            "Places of a stream that were gone before this node had read them; subscribers were told",
+            "Places of a stream that were gone before this node had read them, and messages that it could not read; subscribers were told",
             self.losses.clone(),
         );
         registry.register(

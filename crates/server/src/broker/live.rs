@@ -1,6 +1,7 @@
 //! Publications that no history keeps: by core NATS, at most once.
 
 use super::link::Link;
+use super::remarks::Remark;
 use async_nats::{Message, Subject};
 use futures_util::StreamExt as _;
 use myriad_broker::{Envelope, Unreadable};
@@ -18,8 +19,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) enum Taken {
     /// It may be given to a home.
     Submission(Box<Submission>),
-    /// This node has less room for publications than the one it was published on.
-    TooLarge,
+    /// This node has less room for publications than the one it was published on. With the channel.
+    TooLarge(String),
 }
 
 /// Reads what a message says.
@@ -38,7 +39,7 @@ pub(super) fn envelope_of(message: &Message) -> Result<Envelope, Unreadable> {
 /// slowly than others publish.
 pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: Envelope) -> Taken {
     let Some(content) = envelope.content else {
-        return Taken::TooLarge;
+        return Taken::TooLarge(channel);
     };
     let permit = loop {
         match mesh.take_in(&content) {
@@ -49,7 +50,7 @@ pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: 
                     "a publication in channel {channel:?} has {} bytes, and all in flight may have fewer here; raise publication-bytes-max as on the other nodes",
                     content.bytes()
                 );
-                return Taken::TooLarge;
+                return Taken::TooLarge(channel);
             }
         }
     };
@@ -92,8 +93,10 @@ async fn deliver(link: &Link, mesh: &Mesh, message: &Message) {
     let envelope = match envelope_of(message) {
         Ok(envelope) => envelope,
         Err(error) => {
-            tracing::warn!("a message for channel {channel:?} is left out: {error}");
             link.state.counts.count_unreadable();
+            if link.remarks.may(Remark::Unreadable) {
+                tracing::warn!("a message for channel {channel:?} is left out: {error}");
+            }
             return;
         }
     };

@@ -269,20 +269,26 @@ impl Reader {
         let envelope = live::envelope_of(&message.message);
         let envelope = match envelope {
             Ok(envelope) => envelope,
-            Err(error) => {
-                tracing::warn!("a message for channel {channel:?} is left out: {error}");
-                self.link.state.counts.count_unreadable();
-                return Ok(LogEvent::Passed);
-            }
+            Err(error) => return Ok(self.unreadable(Some(channel), &error)),
         };
         if envelope.content.is_none() {
             return Ok(LogEvent::Removed(channel.into()));
         }
         match live::take_in(&self.mesh, &self.link.node, channel, envelope).await {
             Taken::Submission(submission) => Ok(LogEvent::Publication(submission, age)),
-            // Whoever listens must not miss it in silence.
-            Taken::TooLarge => Ok(LogEvent::Lost),
+            Taken::TooLarge(channel) => Ok(LogEvent::LostIn(channel.into())),
         }
+    }
+
+    /// What a message that cannot be read says to its channel, if it is known.
+    fn unreadable(&self, channel: Option<String>, why: &dyn std::fmt::Display) -> LogEvent {
+        self.link.state.counts.count_unreadable();
+        if self.link.remarks.may(Remark::Unreadable) {
+            let stream = self.link.subjects.stream(&self.log.class);
+            let of = channel.as_deref().unwrap_or("no channel");
+            tracing::warn!("a message in stream {stream} of {of:?} is left out: {why}");
+        }
+        channel.map_or(LogEvent::Passed, |channel| LogEvent::LostIn(channel.into()))
     }
 
     /// Does what the reading asks for.
@@ -323,10 +329,14 @@ impl Reader {
     }
 
     fn tell(&mut self, offset: u64, event: LogEvent) {
-        if !matches!(event, LogEvent::Publication(..) | LogEvent::Removed(_)) {
+        let is_of_one = matches!(
+            event,
+            LogEvent::Publication(..) | LogEvent::Removed(_) | LogEvent::LostIn(_)
+        );
+        if !is_of_one {
             self.told = offset;
         }
-        if matches!(event, LogEvent::Lost) {
+        if matches!(event, LogEvent::Lost | LogEvent::LostIn(_)) {
             self.counts.losses.inc();
         }
         let log = self.log.id;

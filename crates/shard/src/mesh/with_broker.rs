@@ -65,7 +65,7 @@ impl Mesh {
     pub fn read_log(&self, entry: LogEntry) {
         let channel = match &entry.event {
             LogEvent::Publication(submission, _) => Some(&submission.channel),
-            LogEvent::Removed(channel) => Some(channel),
+            LogEvent::Removed(channel) | LogEvent::LostIn(channel) => Some(channel),
             LogEvent::Began(_) | LogEvent::CaughtUp { .. } | LogEvent::Passed | LogEvent::Lost => {
                 None
             }
@@ -87,7 +87,7 @@ impl Mesh {
                 LogEvent::CaughtUp { floor } => LogEvent::CaughtUp { floor: *floor },
                 LogEvent::Lost => LogEvent::Lost,
                 LogEvent::Passed => LogEvent::Passed,
-                LogEvent::Publication(..) | LogEvent::Removed(_) => return,
+                LogEvent::Publication(..) | LogEvent::Removed(_) | LogEvent::LostIn(_) => return,
             };
             let entry = LogEntry { log, offset, event };
             self.send(home, Message::Log(Box::new(entry)));

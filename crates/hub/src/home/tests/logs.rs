@@ -215,6 +215,35 @@ fn a_loss_ends_all_subscriptions_and_is_told_to_whoever_recovers() {
 }
 
 #[test]
+fn a_loss_in_one_channel_leaves_the_others_alone() {
+    let mut home = caught_up();
+    for channel in ["log:a", "log:b"] {
+        home.handle_join(channel.into(), 1, 5, Now(0));
+    }
+    home.handle_log(publication("log:a", 1, 0), Now(0));
+    home.handle_log(publication("log:b", 2, 0), Now(0));
+    drain(&mut home);
+    home.handle_log(entry(3, LogEvent::LostIn("log:a".into())), Now(0));
+    // Nobody has heard of this channel yet.
+    home.handle_log(entry(4, LogEvent::LostIn("log:c".into())), Now(0));
+    let effects = drain(&mut home);
+    let [HomeEffect::Deliver { delivery, .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert!(matches!(delivery, Delivery::Lost(channel) if **channel == *"log:a"));
+    for (channel, since, missed) in [
+        ("log:a", 2, None),
+        ("log:a", 3, Some(vec![])),
+        ("log:b", 1, Some(vec![2])),
+        ("log:c", 3, None),
+        ("log:c", 4, Some(vec![])),
+    ] {
+        home.handle_recover(recover(channel, at(since), RecoveryMode::Stream), Now(0));
+        assert_eq!(answered(&mut home), Some((at(4), missed)), "{channel}");
+    }
+}
+
+#[test]
 fn a_log_that_begins_again_has_another_epoch() {
     let mut home = caught_up();
     home.handle_join("log:a".into(), 1, 5, Now(0));
