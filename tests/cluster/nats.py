@@ -46,7 +46,7 @@ def pub(subject, data):
 
 
 def hpub(subject, headers, data=b""):
-    """A HPUB command; `headers` are bytes behind the version's line, as `b"Name: value\\r\\n"`, or begin with what that line has more."""
+    """A HPUB command; `headers` are the bytes behind `NATS/1.0`, such as `b"\\r\\nName: value\\r\\n"`."""
     block = b"NATS/1.0" + headers + b"\r\n"
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject.encode(), len(block), len(block) + len(data), block, data)
 

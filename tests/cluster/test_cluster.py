@@ -152,6 +152,32 @@ def test_rubbish_where_beats_stand_is_left_out(nodes, server):
     nats.wait_for("both have read it", lambda: all(numbers(history(node, "beats"))[-1:] == [4] for node in nodes))
 
 
+# What the client library of the nodes cannot parse, or takes for no message: it gives up the connection, or begins again.
+POISON = {
+    "a space of Unicode in the subject": nats.hpub("myriad.h.~.a\u3000b", b"\r\nA: b\r\n", b"1"),
+    "a header in Latin-1": nats.hpub("myriad.h.~.poison", b"\r\nName: \xe9\r\n", b"1"),
+    "a header without a colon": nats.hpub("myriad.h.~.poison", b"\r\nName\r\n", b"1"),
+    "a status": nats.hpub("myriad.h.~.poison", b" 503\r\n", b"1"),
+    "a heartbeat": nats.hpub("myriad.h.~.poison", b" 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n"),
+    "live": nats.hpub("myriad.l.poison", b"\r\nName: \xe9\r\n", b"1"),
+}
+
+
+@pytest.mark.parametrize("what", POISON)
+def test_a_message_that_cannot_be_parsed_makes_no_node_deaf(nodes, server, what):
+    channel = f"behind {what}"
+    publish(nodes[0], channel, 1)
+    server.send(*[POISON[what]] * 3)
+    for number, node in enumerate(nodes, 2):
+        nats.wait_for("a publication is taken", lambda: "result" in node.call("publish", channel=channel, data={"n": number}), 10)
+    nats.wait_for("both have read it", lambda: has_read_all_of(nodes, channel, [1, 2, 3]), 15)
+    # A node that starts reads them again.
+    nodes[1].kill()
+    nodes[1].start()
+    nodes[1].wait_until_ready()
+    assert numbers(history(nodes[1], channel)) == [1, 2, 3]
+
+
 def test_metrics_of_the_broker_are_those_of_the_page(nodes):
     # Each outcome is counted from its first time on.
     publish(nodes[0], "metrics", 1)

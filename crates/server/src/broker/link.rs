@@ -103,11 +103,21 @@ impl Log {
     }
 }
 
-/// The connection and the logs.
+/// The connections and the logs.
+///
+/// A message that the client library cannot parse costs the connection that it comes by, and all that is on its way there. So what
+/// strangers write comes by other connections than publications leave by.
 #[derive(Debug)]
 pub(super) struct Link {
+    /// Publications leave by it, and their acknowledgements come.
     pub(super) client: Client,
+    pub(super) publishing: Context,
+    /// Stored messages come by it.
+    pub(super) reads: Client,
+    /// Of what is asked about streams, and of beats.
     pub(super) context: Context,
+    /// What no history keeps comes by it.
+    pub(super) live: Client,
     pub(super) subjects: Subjects,
     pub(super) namespaces: Arc<Namespaces>,
     pub(super) logs: Box<[Arc<Log>]>,
@@ -128,19 +138,13 @@ impl Link {
         node: String,
         state: Arc<State>,
     ) -> Result<Self, BrokerError> {
-        let name = format!("myriad {node}");
-        let options = settings.nats.options(&name).await?;
         settings.nats.check()?;
-        let known = Arc::clone(&state);
-        let options = options.event_callback(move |event| {
-            note(&event, &known);
-            std::future::ready(())
-        });
-        let client = settings.nats.connect_with(options).await?;
+        let known = Some(Arc::clone(&state));
+        let client = connect(&settings, &format!("myriad {node}"), known).await?;
         state.counts.set_connected(true);
-        let context = jetstream::context::ContextBuilder::new()
-            .timeout(REQUEST_TIMEOUT)
-            .build(client.clone());
+        let reads = connect(&settings, &format!("myriad {node} reads"), None).await?;
+        let live = connect(&settings, &format!("myriad {node} live"), None).await?;
+        let (publishing, context) = (context_of(&client), context_of(&reads));
         context
             .query_account()
             .await
@@ -157,7 +161,10 @@ impl Link {
         });
         let link = Self {
             client,
+            publishing,
+            reads,
             context,
+            live,
             subjects: settings.subjects.clone(),
             namespaces,
             logs: logs.collect(),
@@ -210,7 +217,44 @@ impl Link {
     }
 }
 
-/// Tells the log what happens to the connection.
+/// Connects. With a state, as the connection that publications leave by.
+async fn connect(
+    settings: &BrokerSettings,
+    name: &str,
+    state: Option<Arc<State>>,
+) -> Result<Client, NatsError> {
+    let options = settings.nats.options(name).await?;
+    let name = name.to_owned();
+    let options = options.event_callback(move |event| {
+        match &state {
+            Some(state) => note(&event, state),
+            None => note_incoming(&event, &name),
+        }
+        std::future::ready(())
+    });
+    settings.nats.connect_with(options).await
+}
+
+fn context_of(client: &Client) -> Context {
+    jetstream::context::ContextBuilder::new()
+        .timeout(REQUEST_TIMEOUT)
+        .build(client.clone())
+}
+
+/// Tells the log what happens to a connection by which messages come.
+fn note_incoming(event: &Event, name: &str) {
+    match event {
+        Event::SlowConsumer(_) => tracing::warn!(
+            "this node reads publications without history too slowly: some of them are lost"
+        ),
+        Event::Disconnected => {
+            tracing::info!("connection {name:?} to NATS is lost; it is made again");
+        }
+        event => tracing::debug!("connection {name:?} to NATS: {event}"),
+    }
+}
+
+/// Tells the log what happens to the connection that publications leave by.
 fn note(event: &Event, state: &State) {
     match event {
         Event::Connected => {
@@ -224,11 +268,8 @@ fn note(event: &Event, state: &State) {
             );
         }
         Event::LameDuckMode => tracing::info!("a NATS server asks its clients to go to another"),
-        Event::SlowConsumer(_) => tracing::warn!(
-            "this node reads publications without history too slowly: some of them are lost"
-        ),
         Event::ServerError(error) => tracing::warn!("a NATS server says: {error}"),
         Event::ClientError(error) => tracing::debug!("the connection to NATS: {error}"),
-        Event::Draining | Event::Closed => {}
+        Event::SlowConsumer(_) | Event::Draining | Event::Closed => {}
     }
 }

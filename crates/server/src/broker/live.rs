@@ -2,7 +2,7 @@
 
 use super::link::Link;
 use super::remarks::Remark;
-use async_nats::{Message, Subject};
+use async_nats::{HeaderMap, HeaderValue, Message, Subject};
 use futures_util::StreamExt as _;
 use myriad_broker::{Envelope, Unreadable};
 use myriad_shard::{Mesh, PublishRefused, Submission};
@@ -27,12 +27,12 @@ pub(super) enum Taken {
 ///
 /// # Errors
 /// A header of ours has something else in it.
-pub(super) fn envelope_of(message: &Message) -> Result<Envelope, Unreadable> {
-    let header = |name: &str| {
-        let headers = message.headers.as_ref()?;
-        headers.get(name).map(async_nats::HeaderValue::as_str)
-    };
-    Envelope::read(header, &message.payload)
+pub(super) fn envelope_of(
+    headers: Option<&HeaderMap>,
+    payload: &[u8],
+) -> Result<Envelope, Unreadable> {
+    let header = |name: &str| headers?.get(name).map(HeaderValue::as_str);
+    Envelope::read(header, payload)
 }
 
 /// Gives a message its share of the limit of publication bytes: waits for it, so that nothing is lost where this node delivers more
@@ -73,7 +73,7 @@ pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: 
 /// Delivers what comes, for ever.
 pub(super) async fn run(link: Arc<Link>, mesh: Mesh) {
     loop {
-        match link.client.subscribe(link.subjects.live_of_all()).await {
+        match link.live.subscribe(link.subjects.live_of_all()).await {
             Ok(mut messages) => {
                 while let Some(message) = messages.next().await {
                     deliver(&link, &mesh, &message).await;
@@ -90,7 +90,7 @@ async fn deliver(link: &Link, mesh: &Mesh, message: &Message) {
     let Some(channel) = channel_of(link, &message.subject) else {
         return;
     };
-    let envelope = match envelope_of(message) {
+    let envelope = match envelope_of(message.headers.as_ref(), &message.payload) {
         Ok(envelope) => envelope,
         Err(error) => {
             link.state.counts.count_unreadable();

@@ -10,6 +10,7 @@
 mod answers;
 mod beat;
 mod counts;
+mod feed;
 mod link;
 mod live;
 mod publisher;

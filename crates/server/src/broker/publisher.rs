@@ -292,7 +292,7 @@ async fn store(link: Arc<Link>, channel: Box<str>, pending: Pending) -> Ended {
             break Err(Outcome::Unavailable);
         }
         let attempt = async {
-            let sent = link.context.send_publish(subject.clone(), message.clone());
+            let sent = link.publishing.send_publish(subject.clone(), message.clone());
             sent.await?.await
         };
         let until = deadline.min(now + ATTEMPT_TIMEOUT);

@@ -1,19 +1,18 @@
 //! Reads one log, and tells the homes of this node what it says.
 //!
-//! By one ordered consumer: it notices what the connection has lost, and asks for it again. Whatever it cannot mend ends
-//! [`Reader::follow`], and the log is opened anew where this node stopped.
+//! By one consumer. Whatever goes wrong with it ends [`Reader::follow`], and the log is opened anew where this node stopped.
+//!
+//! A message may be what broke the connection: the client library cannot parse every subject and every header, and gives up the
+//! connection over it. So behind a fault the next messages are asked for one by one, as text, before a consumer sends them again.
 
 use super::answers::Waiter;
 use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, BeatError, Beats, Mark};
 use super::counts::StreamCounts;
+use super::feed::{Feed, FeedError, Stored, look};
 use super::link::{BrokerError, Link, Log};
 use super::live::{self, Taken};
 use super::remarks::Remark;
 use super::stream::LogStream;
-use async_nats::jetstream::Message;
-use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::consumer::push::OrderedConfig;
-use futures_util::StreamExt as _;
 use myriad_broker::{Opened, Reading, Step};
 use myriad_shard::{Epoch, LogEntry, LogEvent, Mesh, Position};
 use std::sync::Arc;
@@ -29,8 +28,13 @@ const BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// Between two attempts to open a log.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(2);
+/// Messages that are asked for one by one behind a fault.
+const LOOKED_AT_MAX: usize = 64;
 /// Opening a log takes a few requests.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a message cannot be read whose headers are none.
+const SPOILED: &str = "its headers are no headers of NATS";
 
 /// Why reading ended.
 #[derive(Debug, Error)]
@@ -39,8 +43,10 @@ enum Fault {
     Stream(#[from] BrokerError),
     #[error(transparent)]
     Beat(#[from] BeatError),
+    #[error(transparent)]
+    Feed(#[from] FeedError),
     #[error("{0}")]
-    Consumer(String),
+    Info(String),
     #[error("no beat has come for {} s", BEAT_TIMEOUT.as_secs())]
     Silent,
     #[error("no answer for {} s", OPEN_TIMEOUT.as_secs())]
@@ -87,6 +93,8 @@ pub(super) struct Reader {
     /// When this node tried to write a beat.
     tried: Instant,
     was_live: bool,
+    /// There was a feed before.
+    was_followed: bool,
     counts: StreamCounts,
 }
 
@@ -105,6 +113,7 @@ impl Reader {
             last_beat: 0,
             tried: Instant::now(),
             was_live: false,
+            was_followed: false,
         }
     }
 
@@ -131,34 +140,50 @@ impl Reader {
         let (stream, clock) = timeout(OPEN_TIMEOUT, self.open())
             .await
             .map_err(|_| Fault::Slow)??;
-        let config = OrderedConfig {
-            deliver_subject: self.link.client.new_inbox(),
-            deliver_policy: DeliverPolicy::ByStartSequence {
-                start_sequence: self.reading.next_sequence(),
-            },
-            ..OrderedConfig::default()
-        };
-        let failed = |error: &dyn std::fmt::Display| Fault::Consumer(error.to_string());
-        let consumer = stream.create_consumer(config).await;
-        let consumer = consumer.map_err(|error| failed(&error))?;
-        let messages = consumer.messages().await;
-        let mut messages = messages.map_err(|error| failed(&error))?;
+        if self.was_followed {
+            self.look_ahead(&stream, clock).await?;
+        }
+        self.was_followed = true;
+        let first = self.reading.next_sequence();
+        let link = Arc::clone(&self.link);
+        let feed = Feed::open(&link.reads, &link.context, &stream, first);
+        let mut feed = feed.await?;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let jitter = Duration::from_millis(crate::shards::random_bits().unwrap_or(0) % 2_000);
         loop {
             tokio::select! {
-                message = messages.next() => match message {
-                    Some(Ok(message)) => self.handle_message(&message, &stream, clock).await?,
-                    Some(Err(error)) => return Err(failed(&error)),
-                    None => return Err(Fault::Consumer("the consumer ended".to_owned())),
-                },
+                message = feed.next() => self.handle_message(message?, &stream, clock).await?,
                 _ = ticks.tick() => {
                     self.tell_position();
+                    if let Some(fault) = feed.fault() {
+                        let mut has_come = false;
+                        while let Some(message) = feed.next_now()? {
+                            self.handle_message(message, &stream, clock).await?;
+                            has_come = true;
+                        }
+                        // What waited here is no silence.
+                        if !(has_come && matches!(fault, FeedError::Silent)) {
+                            return Err(fault.into());
+                        }
+                    }
                     self.keep_beating(&stream, jitter).await?;
                 }
             }
         }
+    }
+
+    /// Reads the next messages as text: one of them may be what ended the feed before.
+    async fn look_ahead(&mut self, stream: &LogStream, clock: Clock) -> Result<(), Fault> {
+        let name = self.link.subjects.stream(&self.log.class);
+        for _ in 0..LOOKED_AT_MAX {
+            let next = self.reading.next_sequence();
+            let Some(message) = look(&self.link.context, &name, next).await? else {
+                break;
+            };
+            self.handle_message(message, stream, clock).await?;
+        }
+        Ok(())
     }
 
     /// Opens the stream, and writes a mark at its end.
@@ -198,20 +223,19 @@ impl Reader {
 
     async fn handle_message(
         &mut self,
-        message: &Message,
+        message: Stored,
         stream: &LogStream,
         clock: Clock,
     ) -> Result<(), Fault> {
-        let info = message.info();
-        let info = info.map_err(|error| Fault::Consumer(error.to_string()))?;
-        let sequence = info.stream_sequence;
-        let age = clock.age(info.published.unix_timestamp_nanos());
+        let sequence = message.sequence;
+        let age = clock.age(message.stored_ns);
         let mut steps = Vec::new();
         if *message.subject == *self.beat {
             self.handle_beat(sequence, &message.payload, &mut steps);
         } else {
             let event = match self.channel_of(&message.subject) {
-                Some(channel) => self.event_of(channel, message, age).await?,
+                Some(channel) => self.event_of(channel, &message, age).await,
+                None if message.is_spoiled => self.unreadable(None, &SPOILED),
                 None => LogEvent::Passed,
             };
             self.reading.handle_entry(sequence, event, &mut steps);
@@ -263,20 +287,23 @@ impl Reader {
     async fn event_of(
         &self,
         channel: String,
-        message: &Message,
+        message: &Stored,
         age: Duration,
-    ) -> Result<LogEvent, Fault> {
-        let envelope = live::envelope_of(&message.message);
+    ) -> LogEvent {
+        if message.is_spoiled {
+            return self.unreadable(Some(channel), &SPOILED);
+        }
+        let envelope = live::envelope_of(message.headers.as_ref(), &message.payload);
         let envelope = match envelope {
             Ok(envelope) => envelope,
-            Err(error) => return Ok(self.unreadable(Some(channel), &error)),
+            Err(error) => return self.unreadable(Some(channel), &error),
         };
         if envelope.content.is_none() {
-            return Ok(LogEvent::Removed(channel.into()));
+            return LogEvent::Removed(channel.into());
         }
         match live::take_in(&self.mesh, &self.link.node, channel, envelope).await {
-            Taken::Submission(submission) => Ok(LogEvent::Publication(submission, age)),
-            Taken::TooLarge(channel) => Ok(LogEvent::LostIn(channel.into())),
+            Taken::Submission(submission) => LogEvent::Publication(submission, age),
+            Taken::TooLarge(channel) => LogEvent::LostIn(channel.into()),
         }
     }
 
@@ -305,7 +332,7 @@ impl Reader {
                         let mark = beats.mark(|beat| beat?.epoch.or(epoch));
                         let mark = mark.await?.sequence;
                         let info = stream.get_info().await;
-                        let info = info.map_err(|error| Fault::Consumer(error.to_string()))?;
+                        let info = info.map_err(|error| Fault::Info(error.to_string()))?;
                         let first = info.state.first_sequence;
                         self.reading.handle_marked(mark, first, &mut next);
                     }
