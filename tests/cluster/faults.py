@@ -172,6 +172,28 @@ async def all_nats_killed(run):
     await asyncio.to_thread(nats.wait_for, "JetStream", run.cluster.is_ready)
 
 
+async def old_copy(run):
+    """kill -9 of all NATS servers, which come back with what they had some seconds before; publishers go on at once."""
+    servers = run.cluster.servers
+
+    async def restart(change):
+        for server in servers:
+            server.kill()
+        for server in servers:
+            change(server.folder, server.folder.with_suffix(".old"))
+        for server in servers:
+            server.start()
+        await asyncio.to_thread(nats.wait_for, "JetStream", run.cluster.is_ready)
+
+    def put_back(folder, copy):
+        shutil.rmtree(folder)
+        copy.rename(folder)
+
+    await restart(shutil.copytree)
+    await asyncio.sleep(3)
+    await restart(put_back)
+
+
 FAULTS = {
     "nothing": nothing,
     "node-killed": node_killed,
@@ -179,6 +201,7 @@ FAULTS = {
     "leader-killed": leader_killed,
     "leader-frozen": leader_frozen,
     "all-nats-killed": all_nats_killed,
+    "old-copy": old_copy,
 }
 
 

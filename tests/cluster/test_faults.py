@@ -17,7 +17,7 @@ def program():
 
 @pytest.mark.parametrize(
     ("fault", "servers"),
-    [("node-killed", 1), ("all-nats-killed", 1), ("leader-killed", 3)],
+    [("node-killed", 1), ("all-nats-killed", 1), ("leader-killed", 3), ("old-copy", 1)],
 )
 def test_nothing_acknowledged_is_lost(program, fault, servers):
     options = SimpleNamespace(myriad=faults.MYRIAD, nats=program, nodes=3, servers=servers, seconds=4)

@@ -19,4 +19,4 @@ mod reading;
 pub use envelope::{Envelope, Header, Origin, Unreadable};
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};
-pub use reading::{Opened, Reading, Step};
+pub use reading::{Anchor, Extent, Opened, Reading, Step};

@@ -8,12 +8,38 @@
 //!
 //! | what happens | tell it by | and then |
 //! | --- | --- | --- |
-//! | the log is opened, at first or again | [`Reading::has_lost_the_end`], then [`Reading::handle_opened`] | read from [`Reading::next_sequence`] |
+//! | the log is opened, at first or again | [`Reading::still_has`], then [`Reading::handle_opened`] | read from [`Reading::next_sequence`] |
 //! | a beat is read | [`Reading::handle_beat`] | do the steps |
 //! | anything else is read | [`Reading::handle_entry`] | do the steps |
 //! | a mark is written, for [`Step::Mark`] | [`Reading::handle_marked`] | do the steps |
+//! | any of them was read | [`Reading::note_stored`] | |
+//!
+//! A log may come back without its end, and grow again past where the node is. Then its sequences say nothing, so a node knows the last
+//! entries by their times as well.
 
 use myriad_hub::{Epoch, LogEvent};
+use std::collections::VecDeque;
+
+/// Entries that are known by their times.
+const ANCHORS_MAX: usize = 8;
+
+/// An entry that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// Its place in the log.
+    pub sequence: u64,
+    /// When it was stored, in ns: another entry in its place has another time.
+    pub stored_ns: i128,
+}
+
+/// What a log has now.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Its first entry; the next one if there is none.
+    pub first: u64,
+    /// Its last entry, also if that has gone.
+    pub last: u64,
+}
 
 /// A log that was opened.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +84,12 @@ pub struct Reading {
     epoch: Option<Epoch>,
     /// The last entry that was read.
     position: u64,
+    /// Where the epoch began here: what stands up to there is of another one.
+    began: u64,
     phase: Phase,
+    /// The last entries that were read, the newest last, and the last beat.
+    anchors: VecDeque<Anchor>,
+    beat: Option<Anchor>,
 }
 
 impl Default for Reading {
@@ -74,7 +105,10 @@ impl Reading {
         Self {
             epoch: None,
             position: 0,
+            began: 0,
             phase: Phase::New,
+            anchors: VecDeque::new(),
+            beat: None,
         }
     }
 
@@ -102,11 +136,53 @@ impl Reading {
         self.position + 1
     }
 
-    /// Whether a log that ends there has lost entries that were read: servers came back with old data. Then its offsets start again,
-    /// so it needs another epoch before it is opened.
+    /// Where the epoch began here: what stands up to there is of another one.
     #[must_use]
-    pub fn has_lost_the_end(&self, epoch: Epoch, last: u64) -> bool {
-        self.epoch == Some(epoch) && last < self.position
+    pub fn began(&self) -> u64 {
+        self.began
+    }
+
+    /// What was handled last was stored then.
+    pub fn note_stored(&mut self, stored: Anchor, is_beat: bool) {
+        if stored.sequence != self.position {
+            return;
+        }
+        if is_beat {
+            self.beat = Some(stored);
+        }
+        if self.anchors.len() == ANCHORS_MAX {
+            self.anchors.pop_front();
+        }
+        self.anchors.push_back(stored);
+    }
+
+    /// The entries to look for in a log that is opened again, until one is found.
+    #[must_use]
+    pub fn anchors(&self) -> Vec<Anchor> {
+        // A beat is the last to go: a log keeps hundreds of them.
+        let newest_first = self.anchors.iter().rev();
+        newest_first.chain(&self.beat).copied().collect()
+    }
+
+    /// Whether a log still has what was read. If not, servers came back with old data: offsets mean something else from now on, so it
+    /// needs another epoch before it is opened. `found` are the times of entries in the places of [`Reading::anchors`], none where there
+    /// is no entry any more.
+    #[must_use]
+    pub fn still_has(
+        &self,
+        extent: Extent,
+        found: impl IntoIterator<Item = (Anchor, Option<i128>)>,
+    ) -> bool {
+        if extent.last < self.position {
+            return false;
+        }
+        let found = found.into_iter();
+        let mut known = found.filter_map(|(anchor, stored_ns)| Some((anchor, stored_ns?)));
+        match known.next() {
+            Some((anchor, stored_ns)) => anchor.stored_ns == stored_ns,
+            // All of that has gone. If the log begins behind it, so has what comes next, and a hole tells of it.
+            None => extent.first > self.position,
+        }
     }
 
     /// The log is opened.
@@ -174,7 +250,10 @@ impl Reading {
     fn begin(&mut self, epoch: Epoch, offset: u64, steps: &mut Vec<Step>) {
         self.epoch = Some(epoch);
         self.position = offset;
+        self.began = offset;
         self.phase = Phase::New;
+        self.anchors.clear();
+        self.beat = None;
         let event = LogEvent::Began(epoch);
         steps.push(Step::Tell { offset, event });
     }
@@ -309,7 +388,6 @@ mod tests {
     #[test]
     fn a_log_that_is_opened_again_goes_on() {
         let (mut reading, mut steps) = (live(), Vec::new());
-        assert!(!reading.has_lost_the_end(FIRST(), 3));
         reading.handle_opened(opened(FIRST(), 5), &mut steps);
         assert_eq!(reading.next_sequence(), 4);
         reading.handle_entry(4, LogEvent::Passed, &mut steps);
@@ -319,12 +397,49 @@ mod tests {
     #[test]
     fn a_log_that_came_back_shorter_begins_anew_with_another_epoch() {
         let (mut reading, mut steps) = (live(), Vec::new());
-        assert!(reading.has_lost_the_end(FIRST(), 2));
-        assert!(!reading.has_lost_the_end(OTHER(), 2));
         reading.handle_opened(opened(OTHER(), 4), &mut steps);
         assert_eq!((reading.next_sequence(), reading.is_live()), (1, false));
         reading.handle_entry(1, LogEvent::Passed, &mut steps);
         assert_eq!(said(&mut steps), ["began 0", "1"]);
+    }
+
+    #[test]
+    fn a_log_is_known_by_its_entries_and_not_by_its_length() {
+        let (mut reading, mut steps) = (live(), Vec::new());
+        let anchor = |sequence: u64| Anchor {
+            sequence,
+            stored_ns: i128::from(sequence) * 1_000,
+        };
+        reading.note_stored(anchor(3), true);
+        for sequence in 4..30 {
+            reading.handle_entry(sequence, LogEvent::Passed, &mut steps);
+            reading.note_stored(anchor(sequence), false);
+        }
+        // Not what was handled last.
+        reading.note_stored(anchor(7), false);
+        let anchors = reading.anchors();
+        let sequences: Vec<_> = anchors.iter().map(|one| one.sequence).collect();
+        assert_eq!(sequences, [29, 28, 27, 26, 25, 24, 23, 22, 3]);
+        let extent = |first, last| Extent { first, last };
+        // What is in its place: the same entry, another one, or none.
+        let (same, other, none) = (Some(0), Some(1), None);
+        for (extent, found, still_has) in [
+            (extent(1, 29), vec![same], true),
+            (extent(1, 50), vec![same], true),
+            (extent(1, 28), vec![], false),
+            (extent(1, 50), vec![other], false),
+            (extent(1, 50), vec![none, same], true),
+            (extent(1, 50), vec![none, none, other], false),
+            (extent(1, 50), vec![none; 9], false),
+            (extent(29, 50), vec![none; 9], false),
+            (extent(30, 50), vec![none; 9], true),
+        ] {
+            let found = anchors.iter().zip(&found);
+            let found = found.map(|(anchor, off)| (*anchor, off.map(|off| anchor.stored_ns + off)));
+            assert_eq!(reading.still_has(extent, found), still_has, "{extent:?}");
+        }
+        reading.handle_opened(opened(OTHER(), 4), &mut steps);
+        assert_eq!((reading.anchors(), reading.began()), (vec![], 0));
     }
 
     #[test]

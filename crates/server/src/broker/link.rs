@@ -66,36 +66,83 @@ pub(super) struct Log {
 #[derive(Debug, Default)]
 struct Known {
     answers: Answers,
-    position: u64,
-    epoch: Option<Epoch>,
+    read: ReadUpTo,
+    /// Where the epoch began, and the one before it.
+    began: u64,
+    former: Option<Epoch>,
+    /// The stream is not what this node has read: positions mean nothing until it is opened again.
+    is_suspect: bool,
+}
+
+/// How far this node has read a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReadUpTo {
+    /// None before anything was.
+    pub(super) epoch: Option<Epoch>,
+    pub(super) position: u64,
 }
 
 impl Log {
     /// A publication is stored there: gives the waiter back if this node has read as far already.
     pub(super) fn wait(&self, sequence: u64, waiter: Waiter, now: Instant) -> Option<Waiter> {
         let mut known = self.lock();
-        if known.position >= sequence {
+        if known.read.position >= sequence && !known.is_suspect {
             return Some(waiter);
         }
         known.answers.wait(sequence, waiter, now);
         None
     }
 
-    /// Notes how far this node has read, and takes those who waited for that.
-    pub(super) fn note_read(&self, epoch: Option<Epoch>, position: u64) -> Vec<(u64, Waiter)> {
+    /// Notes how far this node has read, in an epoch that began there, and takes those who waited for that.
+    pub(super) fn note_read(&self, read: ReadUpTo, began: u64) -> Vec<(u64, Waiter)> {
         let mut known = self.lock();
-        known.position = position;
-        known.epoch = epoch;
-        known.answers.take_read(position)
+        if known.is_suspect {
+            return Vec::new();
+        }
+        if known.read.epoch != read.epoch {
+            known.former = known.read.epoch;
+            known.began = began;
+        }
+        known.read = read;
+        known.answers.take_read(read.position)
     }
 
     pub(super) fn take_overdue(&self, now: Instant) -> Vec<(u64, Waiter)> {
         self.lock().answers.take_overdue(now)
     }
 
-    /// The epoch of what has been read; none before anything was.
-    pub(super) fn epoch(&self) -> Option<Epoch> {
-        self.lock().epoch
+    pub(super) fn read_up_to(&self) -> ReadUpTo {
+        self.lock().read
+    }
+
+    /// The epoch of a place; none while that is not known.
+    pub(super) fn epoch_of(&self, sequence: u64) -> Option<Epoch> {
+        let known = self.lock();
+        if known.is_suspect {
+            None
+        } else if sequence > known.began {
+            known.read.epoch
+        } else {
+            known.former
+        }
+    }
+
+    /// A new message was stored there, after this node had read so much. Below that the stream has lost its end: the reader opens it
+    /// again.
+    pub(super) fn note_stored(&self, sequence: u64, before: ReadUpTo) {
+        let mut known = self.lock();
+        if sequence <= before.position && known.read.epoch == before.epoch {
+            known.is_suspect = true;
+        }
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.lock().is_suspect
+    }
+
+    /// The stream was opened again, and looked at.
+    pub(super) fn clear_suspicion(&self) {
+        self.lock().is_suspect = false;
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

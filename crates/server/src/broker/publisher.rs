@@ -114,7 +114,7 @@ impl Publisher {
         let waiter = Waiter::Remover(id);
         let Some(log) = self.log_of(channel) else {
             // There is no history.
-            return answer(&self.mesh, None, vec![(0, waiter)]);
+            return self.mesh.answer_remover(id, true);
         };
         if !self.link.is_connected() {
             return self.refuse(Some(waiter));
@@ -234,7 +234,7 @@ impl Publisher {
                 self.count(Outcome::Stored);
                 let waiter = waiter.and_then(|one| log.wait(sequence, one, Instant::now()));
                 let read = waiter.map(|waiter| (sequence, waiter));
-                answer(&self.mesh, log.epoch(), read.into_iter().collect());
+                answer(&self.mesh, &log, read.into_iter().collect());
             }
             (Err(outcome), waiter) => self.fail(outcome, waiter),
         }
@@ -246,7 +246,7 @@ impl Publisher {
         let counts = &self.link.state.counts;
         counts.set_under_way(self.line.under_way());
         for log in &self.link.logs {
-            answer(&self.mesh, log.epoch(), log.take_overdue(now));
+            answer(&self.mesh, log, log.take_overdue(now));
         }
         if !self.link.is_connected() {
             for pending in self.line.take_waiting() {
@@ -286,6 +286,7 @@ async fn store(link: Arc<Link>, channel: Box<str>, pending: Pending) -> Ended {
         deadline,
         _permit,
     } = pending;
+    let before = log.read_up_to();
     let stored = loop {
         let now = Instant::now();
         if now >= deadline {
@@ -297,7 +298,12 @@ async fn store(link: Arc<Link>, channel: Box<str>, pending: Pending) -> Ended {
         };
         let until = deadline.min(now + ATTEMPT_TIMEOUT);
         match timeout_at(until, attempt).await {
-            Ok(Ok(ack)) => break Ok(ack.sequence),
+            Ok(Ok(ack)) => {
+                if !ack.duplicate {
+                    log.note_stored(ack.sequence, before);
+                }
+                break Ok(ack.sequence);
+            }
             Ok(Err(error)) if !is_temporary(&error) => {
                 tracing::warn!("a publication in channel {channel:?} was refused by NATS: {error}");
                 break Err(Outcome::Refused);

@@ -9,16 +9,17 @@ use super::answers::Waiter;
 use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, BeatError, Beats, Mark};
 use super::counts::StreamCounts;
 use super::feed::{Feed, FeedError, Stored, look};
-use super::link::{BrokerError, Link, Log};
+use super::link::{BrokerError, Link, Log, ReadUpTo};
 use super::live::{self, Taken};
 use super::remarks::Remark;
 use super::stream::LogStream;
-use myriad_broker::{Opened, Reading, Step};
-use myriad_shard::{Epoch, LogEntry, LogEvent, Mesh, Position};
+use myriad_broker::{Anchor, Extent, Opened, Reading, Step};
+use myriad_shard::{LogEntry, LogEvent, Mesh, NotPublished, Position};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// Homes hear at least this often how far their node has read, where what it read is about no channel of theirs.
@@ -28,6 +29,8 @@ const BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// Between two attempts to open a log.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(2);
+/// After a pause like this the stream is asked whether the last entry is still the same: in it, another server may have become its leader.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Messages that are asked for one by one behind a fault.
 const LOOKED_AT_MAX: usize = 64;
 /// Opening a log takes a few requests.
@@ -47,6 +50,8 @@ enum Fault {
     Feed(#[from] FeedError),
     #[error("{0}")]
     Info(String),
+    #[error("it has lost its end, and has other messages there now; its channels get another epoch")]
+    Changed,
     #[error("no beat has come for {} s", BEAT_TIMEOUT.as_secs())]
     Silent,
     #[error("no answer for {} s", OPEN_TIMEOUT.as_secs())]
@@ -76,6 +81,12 @@ impl Clock {
     }
 }
 
+/// A question for an entry that was read.
+struct Check {
+    anchor: Anchor,
+    answer: JoinHandle<Result<Option<Stored>, FeedError>>,
+}
+
 /// Reads one log.
 pub(super) struct Reader {
     link: Arc<Link>,
@@ -95,6 +106,12 @@ pub(super) struct Reader {
     was_live: bool,
     /// There was a feed before.
     was_followed: bool,
+    /// When the last message was read.
+    moved: Instant,
+    /// Whether an entry is still the same.
+    check: Option<Check>,
+    /// The stream is not what this node has read.
+    has_changed: bool,
     counts: StreamCounts,
 }
 
@@ -114,6 +131,9 @@ impl Reader {
             tried: Instant::now(),
             was_live: false,
             was_followed: false,
+            moved: Instant::now(),
+            check: None,
+            has_changed: false,
         }
     }
 
@@ -156,6 +176,10 @@ impl Reader {
                 message = feed.next() => self.handle_message(message?, &stream, clock).await?,
                 _ = ticks.tick() => {
                     self.tell_position();
+                    self.finish_check().await?;
+                    if self.log.is_suspect() {
+                        return Err(Fault::Changed);
+                    }
                     if let Some(fault) = feed.fault() {
                         let mut has_come = false;
                         while let Some(message) = feed.next_now()? {
@@ -189,14 +213,20 @@ impl Reader {
     /// Opens the stream, and writes a mark at its end.
     async fn open(&mut self) -> Result<(LogStream, Clock), Fault> {
         let stream = self.link.ensure_stream(&self.log).await?;
-        let last = stream.cached_info().state.last_sequence;
+        let state = &stream.cached_info().state;
+        let extent = Extent {
+            first: state.first_sequence,
+            last: state.last_sequence,
+        };
+        let is_same = !self.has_changed && !self.log.is_suspect() && self.still_has(extent).await?;
         let reading = &self.reading;
         let beats = self.beats(&stream);
         let mark = beats
             .mark(|beat| {
                 // If the last message there is no beat, what this node has read is of the epoch that it knows.
                 let epoch = beat?.epoch.or(reading.epoch())?;
-                (!reading.has_lost_the_end(epoch, last)).then_some(epoch)
+                // Another node may have given it another epoch already.
+                (is_same || reading.epoch() != Some(epoch)).then_some(epoch)
             })
             .await?;
         let clock = Clock::of(&mark);
@@ -206,11 +236,78 @@ impl Reader {
             mark: mark.sequence,
         };
         self.reading.handle_opened(opened, &mut steps);
+        self.has_changed = false;
+        self.check = None;
+        self.log.clear_suspicion();
         self.heard = Instant::now();
         self.last_beat = mark.sequence;
         self.counts.opened.inc();
         self.carry_out(steps, &stream).await?;
         Ok((stream, clock))
+    }
+
+    /// Whether the stream still has what was read.
+    async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
+        let name = self.link.subjects.stream(&self.log.class);
+        let mut found = Vec::new();
+        for anchor in self.reading.anchors() {
+            let next = look(&self.link.context, &name, anchor.sequence).await?;
+            let same_place = next.filter(|next| next.sequence == anchor.sequence);
+            let stored_ns = same_place.map(|entry| entry.stored_ns);
+            found.push((anchor, stored_ns));
+            if stored_ns.is_some() {
+                break;
+            }
+        }
+        let has_read = self.reading.position() > 0;
+        Ok(!has_read || self.reading.still_has(extent, found))
+    }
+
+    /// After a pause, asks whether the last entry before it is still the same. If a server without the stream's end leads it since, what
+    /// was stored meanwhile has places that this node has read, and what comes now looks as if nothing were missing.
+    fn check_after_pause(&mut self) {
+        let has_paused = self.moved.elapsed() > PAUSE;
+        self.moved = Instant::now();
+        if !has_paused || self.check.is_some() || !self.reading.is_live() {
+            return;
+        }
+        let newest = self.reading.anchors().first().copied();
+        if let Some(anchor) = newest.filter(|one| one.sequence == self.reading.position()) {
+            self.begin_check(anchor);
+        }
+    }
+
+    fn begin_check(&mut self, anchor: Anchor) {
+        let context = self.link.context.clone();
+        let name = self.link.subjects.stream(&self.log.class);
+        let answer = async move { look(&context, &name, anchor.sequence).await };
+        let answer = tokio::spawn(answer);
+        self.check = Some(Check { anchor, answer });
+    }
+
+    /// Looks at the answer, if there is one.
+    ///
+    /// # Errors
+    /// Another entry is in the place of the one that was read.
+    async fn finish_check(&mut self) -> Result<(), Fault> {
+        let is_answered = |check: &mut Check| check.answer.is_finished();
+        let Some(check) = self.check.take_if(is_answered) else {
+            return Ok(());
+        };
+        let anchor = check.anchor;
+        match check.answer.await {
+            Ok(Ok(Some(found)))
+                if found.sequence == anchor.sequence && found.stored_ns != anchor.stored_ns =>
+            {
+                self.has_changed = true;
+                Err(Fault::Changed)
+            }
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => {
+                self.begin_check(anchor);
+                Ok(())
+            }
+        }
     }
 
     fn beats<'a>(&'a self, stream: &'a LogStream) -> Beats<'a> {
@@ -227,10 +324,12 @@ impl Reader {
         stream: &LogStream,
         clock: Clock,
     ) -> Result<(), Fault> {
+        self.check_after_pause();
         let sequence = message.sequence;
         let age = clock.age(message.stored_ns);
+        let is_beat = *message.subject == *self.beat;
         let mut steps = Vec::new();
-        if *message.subject == *self.beat {
+        if is_beat {
             self.handle_beat(sequence, &message.payload, &mut steps);
         } else {
             let event = match self.channel_of(&message.subject) {
@@ -240,6 +339,12 @@ impl Reader {
             };
             self.reading.handle_entry(sequence, event, &mut steps);
         }
+        let stored_ns = message.stored_ns;
+        let anchor = Anchor {
+            sequence,
+            stored_ns,
+        };
+        self.reading.note_stored(anchor, is_beat);
         self.carry_out(steps, stream).await
     }
 
@@ -383,10 +488,12 @@ impl Reader {
 
     /// Publishers whose publications have been read are answered.
     fn answer_publishers(&self) {
-        let position = self.reading.position();
-        let epoch = self.reading.epoch();
-        let answered = self.log.note_read(epoch, position);
-        answer(&self.mesh, epoch, answered);
+        let read = ReadUpTo {
+            epoch: self.reading.epoch(),
+            position: self.reading.position(),
+        };
+        let answered = self.log.note_read(read, self.reading.began());
+        answer(&self.mesh, &self.log, answered);
     }
 
     /// Writes a beat when none has come for a while.
@@ -415,12 +522,14 @@ impl Reader {
 }
 
 /// Answers those whose messages are stored.
-pub(super) fn answer(mesh: &Mesh, epoch: Option<Epoch>, stored: Vec<(u64, Waiter)>) {
+pub(super) fn answer(mesh: &Mesh, log: &Log, stored: Vec<(u64, Waiter)>) {
     for (offset, waiter) in stored {
         match waiter {
             Waiter::Publisher(asker) => {
-                let epoch = epoch.unwrap_or(mesh.epoch());
-                mesh.answer_publisher(asker, Ok(Position { epoch, offset }));
+                // Without an epoch nobody could tell what the place means.
+                let epoch = log.epoch_of(offset).ok_or(NotPublished::Unavailable);
+                let position = epoch.map(|epoch| Position { epoch, offset });
+                mesh.answer_publisher(asker, position);
             }
             Waiter::Remover(id) => mesh.answer_remover(id, true),
         }
