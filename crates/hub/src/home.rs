@@ -136,15 +136,9 @@ impl Home {
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
     pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64, now: Now) {
-        let awaited = self.awaited_log(&channel);
-        let join = |channel| Question::Join {
-            channel,
-            shard,
-            serial,
-        };
-        let Some(channel) = self.hold(awaited, channel, join) else {
+        if self.holds_join(&channel, shard, serial) {
             return;
-        };
+        }
         let known = self.names.get(&channel).copied();
         let known = known.and_then(|index| self.after_expiry(index, now));
         let index = match known {
@@ -169,15 +163,9 @@ impl Home {
 
     /// A shard has lost its last subscriber of a channel.
     pub fn handle_leave(&mut self, channel: &str, shard: usize, now: Now) {
-        // The join before it may wait too.
-        let awaited = self.awaited_log(channel);
-        let leave = |channel: &str| Question::Leave {
-            channel: channel.into(),
-            shard,
-        };
-        let Some(channel) = self.hold(awaited, channel, leave) else {
+        if self.holds_leave(channel, shard) {
             return;
-        };
+        }
         let Some(&index) = self.names.get(channel) else {
             return;
         };

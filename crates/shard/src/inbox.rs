@@ -175,6 +175,7 @@ impl<R: Reactor> Shard<R> {
                     Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::StreamRead(answer)),
                     Asker::Session(ticket) => self.send_answer(ticket, Answer::StreamRead(answer)),
                 },
+                HomeEffect::Held { ticket } => self.send_answer(ticket, Answer::Held),
                 HomeEffect::Recovered(recovered) => {
                     self.send_answer(recovered.ticket, Answer::Recovered(recovered));
                 }
@@ -223,6 +224,7 @@ impl<R: Reactor> Shard<R> {
         match answer {
             Answer::Published => self.handle_published(ticket, now),
             Answer::NotPublished(why) => self.handle_not_published(ticket, why, now),
+            Answer::Held => self.handle_held(ticket),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
             Answer::StreamRead(answer) => self.handle_stream_read(ticket, *answer, now),

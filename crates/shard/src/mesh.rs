@@ -198,6 +198,8 @@ pub enum EmulatedRefused {
 pub(crate) enum Answer {
     Published,
     NotPublished(NotPublished),
+    /// The home keeps the question: its answer comes later.
+    Held,
     Recovered(Recovered),
     History(HistoryAnswer),
     Stream(Box<StreamAnswer>),

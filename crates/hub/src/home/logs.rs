@@ -10,9 +10,9 @@
 use super::batch::Accepted;
 use super::{Home, HomeEffect, ReadHistory, ReadStream, Recover, StreamRequest, Submission};
 use crate::time::ticks;
-use crate::{Delivery, Epoch, Now, Position};
+use crate::{Asker, Delivery, Epoch, Now, Position, Ticket};
 use myriad_wheel::Tick;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const AHEAD_MS: u64 = 4_000;
 const AHEAD_MAX: usize = 10_000;
 
 /// Names a log: its index among those of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogId(pub u16);
 
 /// What a home reads next in a log.
@@ -78,19 +78,25 @@ struct Log {
 /// A question that waits until its log has been read further.
 #[derive(Debug)]
 pub(super) enum Question {
-    Join {
-        channel: Arc<str>,
-        shard: usize,
-        serial: u64,
-    },
-    Leave {
-        channel: Box<str>,
-        shard: usize,
-    },
     Recover(Recover),
     History(ReadHistory),
     Stream(StreamRequest),
     ReadStream(ReadStream),
+}
+
+impl Question {
+    /// Whose command it is, if it is a client's.
+    fn ticket(&self) -> Option<Ticket> {
+        let asker = match self {
+            Self::Recover(request) => return Some(request.ticket),
+            Self::History(request) => request.asker,
+            Self::Stream(_) | Self::ReadStream(_) => return None,
+        };
+        match asker {
+            Asker::Session(ticket) => Some(ticket),
+            Asker::Control(_) => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,11 +109,22 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     logs: Box<[Log]>,
+    /// Shards that join a channel of a log that is not caught up, with the serial of the question. Who leaves is no longer here, so
+    /// these are no more than the channels with members.
+    joins: BTreeMap<(LogId, Arc<str>, usize), u64>,
     /// For logs that are not caught up, in the order in which they came.
     waiting: Vec<Waiting>,
-    /// Subscribers who have seen more than this home, each with its deadline.
-    ahead: VecDeque<(Tick, LogId, Recover)>,
+    /// Subscribers who have seen more than this home, by their offsets, so that those are found at once whose entry has come. The
+    /// last part of the key is different for each.
+    ahead: BTreeMap<AheadKey, Recover>,
+    /// When they are answered in any case. Some have been answered.
+    deadlines: VecDeque<(Tick, AheadKey)>,
+    /// Of the last one.
+    ahead_serial: u64,
 }
+
+/// The log, the offset that a subscriber has seen, and a serial.
+type AheadKey = (LogId, u64, u64);
 
 impl Logs {
     pub(super) fn new(count: usize) -> Self {
@@ -126,7 +143,7 @@ impl Logs {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        self.ahead.front().map(|(deadline, ..)| *deadline)
+        self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 }
 
@@ -221,6 +238,25 @@ impl Home {
             .filter(|log| !self.logs.of(*log).is_caught_up)
     }
 
+    /// Keeps a join for later if it waits for a log.
+    pub(super) fn holds_join(&mut self, channel: &Arc<str>, shard: usize, serial: u64) -> bool {
+        let Some(log) = self.awaited_log(channel) else {
+            return false;
+        };
+        let join = (log, Arc::clone(channel), shard);
+        self.logs.joins.insert(join, serial);
+        true
+    }
+
+    /// Whether a leave is of a join that waited for a log, or came before the log began anew: then there is nothing else to leave.
+    pub(super) fn holds_leave(&mut self, channel: &str, shard: usize) -> bool {
+        let Some(log) = self.awaited_log(channel) else {
+            return false;
+        };
+        self.logs.joins.remove(&(log, channel.into(), shard));
+        true
+    }
+
     /// Keeps a question for later if it waits for a log. Gives it back if it can be answered now.
     pub(super) fn hold<T>(
         &mut self,
@@ -232,8 +268,15 @@ impl Home {
             return Some(request);
         };
         let question = question(request);
+        self.tell_held(question.ticket());
         self.logs.waiting.push(Waiting { log, question });
         None
+    }
+
+    /// A client's question waits here, perhaps for long: it is not to hold up those of others.
+    fn tell_held(&mut self, ticket: Option<Ticket>) {
+        let held = ticket.map(|ticket| HomeEffect::Held { ticket });
+        self.effects.extend(held);
     }
 
     /// The same for a recovery. It also waits for a while if its subscriber has seen more than this home.
@@ -248,23 +291,44 @@ impl Home {
         if !is_ahead || self.logs.ahead.len() == AHEAD_MAX {
             return Some(request);
         }
+        self.tell_held(Some(request.ticket));
+        let logs = &mut self.logs;
+        logs.ahead_serial += 1;
+        let key = (log, request.since.offset, logs.ahead_serial);
         let deadline = now.tick().plus_ms(AHEAD_MS);
-        self.logs.ahead.push_back((deadline, log, request));
+        logs.ahead.insert(key, request);
+        logs.deadlines.push_back((deadline, key));
+        if logs.deadlines.len() > 2 * AHEAD_MAX {
+            let ahead = &logs.ahead;
+            logs.deadlines.retain(|(_, key)| ahead.contains_key(key));
+        }
         None
     }
 
     /// Answers those who have waited long enough for a log that does not come.
     pub(super) fn answer_overdue(&mut self, now: Now) {
-        while let Some((deadline, ..)) = self.logs.ahead.front()
+        while let Some((deadline, key)) = self.logs.deadlines.front()
             && *deadline <= now.tick()
-            && let Some((_, _, request)) = self.logs.ahead.pop_front()
         {
-            self.answer_recover(request, now);
+            let request = self.logs.ahead.remove(key);
+            self.logs.deadlines.pop_front();
+            if let Some(request) = request {
+                self.answer_recover(request, now);
+            }
         }
     }
 
     /// A log is caught up: questions about its channels are handled in their order.
     fn answer_waiting(&mut self, log: LogId, now: Now) {
+        // Whoever asks for what it missed has joined before.
+        let joins = std::mem::take(&mut self.logs.joins);
+        for ((of, channel, shard), serial) in joins {
+            if of == log {
+                self.handle_join(channel, shard, serial, now);
+            } else {
+                self.logs.joins.insert((of, channel, shard), serial);
+            }
+        }
         let waiting = std::mem::take(&mut self.logs.waiting);
         for one in waiting {
             if one.log != log {
@@ -272,12 +336,6 @@ impl Home {
                 continue;
             }
             match one.question {
-                Question::Join {
-                    channel,
-                    shard,
-                    serial,
-                } => self.handle_join(channel, shard, serial, now),
-                Question::Leave { channel, shard } => self.handle_leave(&channel, shard, now),
                 Question::Recover(request) => self.handle_recover(request, now),
                 Question::History(request) => self.handle_history(request, now),
                 Question::Stream(request) => self.handle_stream(request, now),
@@ -288,16 +346,16 @@ impl Home {
 
     /// A log has been read further: those are answered who have seen no more than that.
     fn answer_ahead(&mut self, log: LogId, now: Now) {
-        if self.logs.ahead.is_empty() {
-            return;
-        }
         let read = self.logs.of(log).offset;
-        let ahead = std::mem::take(&mut self.logs.ahead);
-        for (deadline, of, request) in ahead {
-            if of == log && request.since.offset <= read {
+        self.answer_ahead_up_to(log, read, now);
+    }
+
+    fn answer_ahead_up_to(&mut self, log: LogId, offset: u64, now: Now) {
+        while let Some((key, _)) = self.logs.ahead.range((log, 0, 0)..=(log, offset, u64::MAX)).next()
+        {
+            let key = *key;
+            if let Some(request) = self.logs.ahead.remove(&key) {
                 self.answer_recover(request, now);
-            } else {
-                self.logs.ahead.push_back((deadline, of, request));
             }
         }
     }
@@ -318,7 +376,8 @@ impl Home {
         known.floor = offset;
         known.forgotten = offset;
         self.lose_channels(log, now);
-        self.answer_ahead(log, now);
+        // What they have seen is of another epoch now.
+        self.answer_ahead_up_to(log, u64::MAX, now);
     }
 
     /// All channels of a log have lost something. Their histories begin again here, and their subscribers have to subscribe anew.

@@ -152,6 +152,11 @@ pub enum HomeEffect {
         /// The position of the channel's last publication. A batch that waits may begin before it.
         position: Position,
     },
+    /// The question of a client is kept until a log was read further. Its answer comes later.
+    Held {
+        /// Who asked.
+        ticket: Ticket,
+    },
     /// Answer a subscriber that came back.
     Recovered(Recovered),
     /// Answer a reader of history.

@@ -48,7 +48,7 @@ pub(crate) struct Broker {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     logs: usize,
-    /// Logs that were read to their ends.
+    /// Logs that have been read to their ends in their present epochs.
     live: AtomicUsize,
     /// Its figures.
     pub(crate) counts: BrokerCounts,
@@ -57,7 +57,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether every log was read up to its end at the start.
+    /// Whether every log has been read up to its end.
     pub(crate) fn has_caught_up(&self) -> bool {
         self.live.load(Ordering::Relaxed) == self.logs
     }

@@ -454,10 +454,14 @@ impl Reader {
     fn note_live(&mut self) {
         let is_live = self.reading.is_live();
         self.counts.caught_up.set(is_live.into());
+        let live = &self.link.state.live;
         if is_live && !self.was_live {
-            self.was_live = true;
-            self.link.state.live.fetch_add(1, Ordering::Relaxed);
+            live.fetch_add(1, Ordering::Relaxed);
+        } else if !is_live && self.was_live {
+            // It has another epoch, and is read anew.
+            live.fetch_sub(1, Ordering::Relaxed);
         }
+        self.was_live = is_live;
     }
 
     fn tell(&mut self, offset: u64, event: LogEvent) {

@@ -2,14 +2,14 @@
 //!
 //! A client may ask hundreds of them in one message, and each may take milliseconds. So a shard has few of them under way, and
 //! one of each client. It asks the next ones in a later turn. Other clients wait for the questions of one turn, and not for
-//! everything that somebody has asked.
+//! everything that somebody has asked. A question that its home keeps, until it has read further in a log, holds nobody else up.
 //!
 //! Changes `sessions`; sends by `mesh`.
 
 use super::members::MembersWish;
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{ReadHistory, Recover, RecoveryMode};
+use myriad_hub::{ReadHistory, Recover, RecoveryMode, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use std::collections::{HashMap, VecDeque};
@@ -100,6 +100,13 @@ impl Questions {
         None
     }
 
+    /// The home keeps a client's question. Others may be asked in its place; the client's own next one waits for its answer.
+    fn release(&mut self, client: Key) {
+        if let Some(cost) = self.asked.get_mut(&client) {
+            self.cost -= std::mem::take(cost);
+        }
+    }
+
     /// A client's question is answered. Its next one waits for its turn.
     pub(super) fn finish(&mut self, client: Key) {
         let cost = self.asked.remove(&client);
@@ -114,9 +121,9 @@ impl Questions {
         self.waiting.remove(&client);
     }
 
-    /// Whether questions wait and none is under way. While one is, its answer wakes the shard.
+    /// Whether questions may be asked and none is under way. While one is, its answer wakes the shard.
     pub(super) fn has_next(&self) -> bool {
-        self.cost == 0 && !self.waiting.is_empty()
+        self.cost == 0 && !self.turns.is_empty()
     }
 
     /// Questions that wait, and clients that wait for an answer.
@@ -127,6 +134,11 @@ impl Questions {
 }
 
 impl<R: Reactor> Shard<R> {
+    /// The home keeps a client's question until it has read further.
+    pub(crate) fn handle_held(&mut self, ticket: Ticket) {
+        self.sessions.questions.release(ticket.connection);
+    }
+
     /// Asks the questions whose turn it is; once in a turn of the shard.
     pub(crate) fn ask_questions(&mut self) {
         while let Some(question) = self.sessions.questions.pop() {
@@ -148,7 +160,7 @@ impl<R: Reactor> Shard<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_hub::{Asker, Since, Ticket};
+    use myriad_hub::{Asker, Since};
 
     fn key(index: u32) -> Key {
         Key {
@@ -242,6 +254,25 @@ mod tests {
             questions.finish(key(0));
             assert_eq!(std::iter::from_fn(|| questions.pop()).count(), 1);
         }
+    }
+
+    #[test]
+    fn a_question_that_its_home_keeps_holds_up_nobody_but_its_client() {
+        let mut questions = Questions::default();
+        for client in 1..=4 {
+            questions.push(key(client), history(key(client), 1));
+            questions.push(key(client), history(key(client), 2));
+        }
+        assert_eq!(popped(&mut questions).len(), 4);
+        for client in 1..=4 {
+            questions.release(key(client));
+        }
+        assert!(!questions.has_next(), "they wait for their own answers");
+        questions.push(key(5), history(key(5), 1));
+        assert!(questions.has_next());
+        assert_eq!(popped(&mut questions), [(5, 1)]);
+        questions.finish(key(1));
+        assert_eq!(popped(&mut questions), [(1, 2)]);
     }
 
     #[test]

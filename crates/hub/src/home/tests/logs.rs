@@ -133,8 +133,12 @@ fn questions_wait_until_the_log_is_read() {
     home.handle_log(publication("log:a", 3, 0), Now(0));
     home.handle_log(publication("log:b", 4, 0), Now(0));
     home.handle_log(publication("log:a", 7, 0), Now(0));
+    let (held, others): (Vec<_>, Vec<_>) = drain(&mut home)
+        .into_iter()
+        .partition(|effect| matches!(effect, HomeEffect::Held { .. }));
+    assert_eq!(held.len(), 1);
     assert!(
-        drain(&mut home).iter().all(
+        others.iter().all(
             |effect| matches!(effect, HomeEffect::Deliver { shards, .. } if shards.is_empty())
         )
     );
@@ -146,7 +150,6 @@ fn questions_wait_until_the_log_is_read() {
             position,
             ..
         },
-        HomeEffect::Joined { serial: 6, .. },
         HomeEffect::Recovered(recovered),
     ] = &effects[..]
     else {
@@ -180,6 +183,27 @@ fn a_subscriber_that_has_seen_more_waits_for_the_log() {
     assert_eq!(answered(&mut home), None);
     pass(&mut home, tick(82));
     assert_eq!(answered(&mut home), Some((at(6), None)));
+}
+
+#[test]
+fn those_who_have_seen_more_are_answered_as_their_entries_come() {
+    let mut home = caught_up();
+    for offset in [9, 5, 7, 5] {
+        let request = recover("log:a", at(offset), RecoveryMode::Stream);
+        home.handle_recover(request, tick(1));
+    }
+    let held = drain(&mut home);
+    assert_eq!(held.len(), 4);
+    assert!(held.iter().all(|effect| matches!(effect, HomeEffect::Held { ticket } if *ticket == TICKET)));
+    for (offset, answers) in [(4, 0), (5, 2), (8, 1)] {
+        home.handle_log(entry(offset, LogEvent::Passed), tick(2));
+        assert_eq!(drain(&mut home).len(), answers, "at {offset}");
+    }
+    // What they have seen is of another epoch.
+    home.handle_log(began(Epoch::new(2), 0), tick(3));
+    assert_eq!(answered(&mut home).map(|(_, missed)| missed), Some(None));
+    pass(&mut home, tick(200));
+    assert!(drain(&mut home).is_empty(), "each is answered once");
 }
 
 #[test]
@@ -761,7 +785,10 @@ impl Test {
         let reader = &mut self.readers[home];
         for effect in drain(&mut reader.home) {
             let HomeEffect::Deliver { delivery, shards } = effect else {
-                assert!(matches!(effect, HomeEffect::Recovered(_)), "{effect:?}");
+                assert!(
+                    matches!(effect, HomeEffect::Recovered(_) | HomeEffect::Held { .. }),
+                    "{effect:?}"
+                );
                 continue;
             };
             if let Delivery::Lost(lost) = &delivery {
@@ -800,6 +827,7 @@ fn answered_alone(home: &mut Home) -> Option<(Position, Option<Vec<u64>>)> {
         HomeEffect::Recovered(recovered) => {
             Some((recovered.position, recovered.publications.map(offsets_of)))
         }
+        HomeEffect::Held { .. } => None,
         other => panic!("{other:?}"),
     }
 }
