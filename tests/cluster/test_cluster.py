@@ -1,6 +1,7 @@
 """What a cluster does when nothing fails, seen from its API: one order and one history on all nodes, whatever a channel's name is."""
 
 import re
+import threading
 import time
 
 import nats
@@ -99,6 +100,37 @@ def test_versions_count_on_all_nodes(nodes):
     for node, number, version in [(0, 1, 5), (1, 2, 4), (1, 3, 6)]:
         publish(nodes[node], "versions", number, version=version)
     nats.wait_for("both have read it", lambda: all(numbers(history(node, "versions")) == [1, 3] for node in nodes))
+
+
+def test_a_version_is_left_out_on_all_nodes_whatever_they_remember(nodes):
+    publish(nodes[0], "state", 5, version=5)
+    assert nodes[0].call("history_remove", channel="state") == {"result": {}}
+    # It has never seen version 5, and finds only the removal.
+    nodes[1].kill()
+    nodes[1].start()
+    nodes[1].wait_until_ready()
+    for node in nodes:
+        publish(node, "state", 4, version=4)
+    publish(nodes[1], "state", 6, version=6)
+    nats.wait_for("both have read it", lambda: all(numbers(history(node, "state"))[-1:] == [6] for node in nodes))
+    assert [numbers(history(node, "state")) for node in nodes] == [[6], [6]]
+
+
+def test_of_equal_versions_at_once_one_is_published(nodes):
+    answers = []
+
+    def publish_many(node):
+        answers.extend(publish(node, "race", version, version=version) for version in range(1, 41))
+
+    threads = [threading.Thread(target=publish_many, args=(node,)) for node in nodes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 80
+    nats.wait_for("both have read it", lambda: all(numbers(history(node, "race"))[-1:] == [40] for node in nodes))
+    histories = [numbers(history(node, "race")) for node in nodes]
+    assert histories[0] == histories[1] == sorted(set(histories[0]))
 
 
 def metric(node, name):

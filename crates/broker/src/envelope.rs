@@ -29,6 +29,22 @@ mod name {
 /// A header: its name and its value.
 pub type Header = (&'static str, String);
 
+/// A version, 0 for none, and its epoch.
+pub type Version = (u64, Box<str>);
+
+/// The version of a publication behind a message with the version `last`; none if it has to be left out, as `last` is the same or a
+/// later one. Versions of different epochs are not compared, and a version without an epoch is of the one before it.
+#[must_use]
+pub fn version_behind(last: &Version, wished: &Version) -> Option<Version> {
+    let (version, epoch) = wished;
+    let is_comparable = epoch.is_empty() || *epoch == last.1;
+    if is_comparable && last.0 >= *version {
+        return None;
+    }
+    let epoch = if epoch.is_empty() { &last.1 } else { epoch };
+    Some((*version, epoch.clone()))
+}
+
 /// Names the publisher of a message: its node, and its number there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -47,8 +63,9 @@ pub struct Envelope {
     pub content: Option<Arc<Content>>,
     /// It may be sent as a delta to the publication before it.
     pub delta: bool,
-    /// The version of what it describes, and that version's epoch.
-    pub version: (u64, Box<str>),
+    /// The version of what it describes, and that version's epoch. Of a removal: the version of what was removed, so that it still
+    /// counts.
+    pub version: Version,
     /// Its idempotency key.
     pub key: Option<Box<str>>,
     /// Who sent the message; none if it was no node of ours.
@@ -119,6 +136,9 @@ impl Envelope {
         if let Some(origin) = &self.origin {
             headers.push((name::ORIGIN, origin_text(origin)));
         }
+        if self.version.0 > 0 {
+            headers.push((name::VERSION, ascii_json(&self.version)));
+        }
         let Some(content) = &self.content else {
             headers.push((name::REMOVED, "1".to_owned()));
             return headers;
@@ -137,9 +157,6 @@ impl Envelope {
         }
         if self.delta {
             headers.push((name::DELTA, "1".to_owned()));
-        }
-        if self.version.0 > 0 {
-            headers.push((name::VERSION, ascii_json(&self.version)));
         }
         if let Some(key) = &self.key {
             headers.push((name::KEY, ascii_json(key)));
@@ -165,9 +182,12 @@ impl Envelope {
         data: &[u8],
     ) -> Result<Self, Unreadable> {
         let origin = read(name::ORIGIN, header(name::ORIGIN), origin_of)?;
+        let version = read(name::VERSION, header(name::VERSION), from_json)?;
+        let version = version.unwrap_or((0, "".into()));
         if header(name::REMOVED).is_some() {
             return Ok(Self {
                 origin,
+                version,
                 ..Self::removal(Origin {
                     node: "".into(),
                     serial: 0,
@@ -187,11 +207,10 @@ impl Envelope {
             tags: tags.unwrap_or_default(),
             publisher: publisher.map(Arc::new),
         };
-        let version = read(name::VERSION, header(name::VERSION), from_json)?;
         Ok(Self {
             content: Some(Arc::new(content)),
             delta: header(name::DELTA).is_some(),
-            version: version.unwrap_or((0, "".into())),
+            version,
             key: read(name::KEY, header(name::KEY), from_json)?,
             origin,
         })
@@ -399,6 +418,38 @@ mod tests {
             sender: None,
         });
         assert_eq!(sent(&removal), removal);
+    }
+
+    #[test]
+    fn a_removal_keeps_the_version_of_what_it_removes() {
+        let removal = Envelope {
+            version: (7, "e".into()),
+            ..Envelope::removal(Origin {
+                node: "n1".into(),
+                serial: 1,
+                sender: None,
+            })
+        };
+        assert_eq!(sent(&removal), removal);
+    }
+
+    #[test]
+    fn an_earlier_version_is_left_out() {
+        for (last, wished, becomes) in [
+            ((0, ""), (1, ""), Some((1, ""))),
+            ((5, ""), (5, ""), None),
+            ((5, ""), (4, ""), None),
+            ((5, ""), (6, ""), Some((6, ""))),
+            // Another epoch begins again, and counts on where none is named.
+            ((5, "a"), (1, "b"), Some((1, "b"))),
+            ((5, "a"), (5, "a"), None),
+            ((5, "a"), (4, ""), None),
+            ((5, "a"), (6, ""), Some((6, "a"))),
+        ] {
+            let of = |(version, epoch): (u64, &str)| -> Version { (version, epoch.into()) };
+            let found = version_behind(&of(last), &of(wished));
+            assert_eq!(found, becomes.map(of), "{wished:?} behind {last:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod line;
 mod names;
 mod reading;
 
-pub use envelope::{Envelope, Header, Origin, Unreadable};
+pub use envelope::{Envelope, Header, Origin, Unreadable, Version, version_behind};
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};
 pub use reading::{Anchor, Extent, Opened, Reading, Step};

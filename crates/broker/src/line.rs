@@ -64,15 +64,32 @@ impl<T> Line<T> {
 
     /// Takes all that is not under way, when nothing can be sent.
     pub fn take_waiting(&mut self) -> Vec<T> {
+        self.take_if(|_| true)
+    }
+
+    /// Takes those that `is_taken` picks of what is not under way. The others keep their order.
+    pub fn take_if(&mut self, is_taken: impl Fn(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
-        for (channel, one) in std::mem::take(&mut self.ready) {
-            taken.push(one);
-            if let Some(behind) = self.behind.remove(&channel) {
-                taken.extend(behind);
+        for behind in self.behind.values_mut() {
+            for one in std::mem::take(behind) {
+                if is_taken(&one) {
+                    taken.push(one);
+                } else {
+                    behind.push_back(one);
+                }
             }
         }
-        for behind in self.behind.values_mut() {
-            taken.extend(behind.drain(..));
+        for (channel, one) in std::mem::take(&mut self.ready) {
+            if !is_taken(&one) {
+                self.ready.push_back((channel, one));
+                continue;
+            }
+            taken.push(one);
+            // The next one of the channel takes its place.
+            match self.behind.get_mut(&channel).and_then(VecDeque::pop_front) {
+                Some(next) => self.ready.push_back((channel, next)),
+                None => drop(self.behind.remove(&channel)),
+            }
         }
         taken
     }
@@ -135,6 +152,24 @@ mod tests {
         let mut taken = line.take_waiting();
         taken.sort_unstable();
         assert_eq!(taken, [2, 3, 4]);
+        line.end("a");
+        assert!(line.is_empty() && line.behind.is_empty());
+    }
+
+    #[test]
+    fn some_of_what_waits_can_be_taken_and_the_rest_goes_on() {
+        let mut line = Line::new(1);
+        for (channel, one) in [("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5), ("c", 6)] {
+            line.push(channel, one);
+        }
+        line.poll();
+        let mut taken = line.take_if(|one| one % 2 == 0);
+        taken.sort_unstable();
+        assert_eq!(taken, [2, 4, 6]);
+        line.end("a");
+        assert_eq!(channel_of(line.poll()), Some(("b".into(), 5)));
+        line.end("b");
+        assert_eq!(channel_of(line.poll()), Some(("a".into(), 3)));
         line.end("a");
         assert!(line.is_empty() && line.behind.is_empty());
     }

@@ -351,12 +351,14 @@ impl Home {
     }
 
     fn answer_ahead_up_to(&mut self, log: LogId, offset: u64, now: Now) {
-        while let Some((key, _)) = self.logs.ahead.range((log, 0, 0)..=(log, offset, u64::MAX)).next()
+        let first = |logs: &Logs| {
+            let mut keys = logs.ahead.range((log, 0, 0)..=(log, offset, u64::MAX));
+            keys.next().map(|(key, _)| *key)
+        };
+        while let Some(key) = first(&self.logs)
+            && let Some(request) = self.logs.ahead.remove(&key)
         {
-            let key = *key;
-            if let Some(request) = self.logs.ahead.remove(&key) {
-                self.answer_recover(request, now);
-            }
+            self.answer_recover(request, now);
         }
     }
 
@@ -422,7 +424,7 @@ impl Home {
         self.finish(index, now);
     }
 
-    /// A publication comes with its offset.
+    /// A publication comes with its offset. What stands in the log counts, whatever its version is: homes remember different ones.
     fn publish_numbered(&mut self, submission: Submission, offset: u64, age: Duration, now: Now) {
         let Some(index) = self.find_or_open(&submission.channel, now) else {
             return;
@@ -433,16 +435,8 @@ impl Home {
             asker,
             sender,
             delta,
-            version,
-            version_epoch,
             ..
         } = submission;
-        if !self.note_version(index, version, version_epoch) {
-            // All nodes read the same versions in the same order, so all of them leave it out.
-            let position = self.position_of(Some(index));
-            self.answer_publisher(asker, position);
-            return self.finish(index, now);
-        }
         let (position, delta_base) = self.keep(index, &content, offset, delta, ticks(age), now);
         self.answer_publisher(asker, position);
         let accepted = Accepted {

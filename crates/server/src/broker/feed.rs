@@ -62,8 +62,8 @@ pub(super) enum FeedError {
     Cut,
     #[error("the consumer has been silent for {} s", SILENCE_MAX.as_secs())]
     Silent,
-    #[error("message {sequence} cannot be looked at: {why}")]
-    Look { sequence: u64, why: String },
+    #[error("a message cannot be looked at: {0}")]
+    Look(String),
 }
 
 /// A stream's messages as they come.
@@ -247,13 +247,43 @@ pub(super) async fn look(
     stream: &str,
     sequence: u64,
 ) -> Result<Option<Stored>, FeedError> {
-    let failed = |error: &dyn std::fmt::Display| FeedError::Look {
-        sequence,
-        why: error.to_string(),
-    };
-    let question = json!({ "seq": sequence, "next_by_subj": ">" });
+    look_for(context, stream, sequence, ">").await
+}
+
+/// The first message of a subject from a place on.
+///
+/// # Errors
+/// There is no answer.
+pub(super) async fn look_for(
+    context: &Context,
+    stream: &str,
+    sequence: u64,
+    subject: &str,
+) -> Result<Option<Stored>, FeedError> {
+    let question = json!({ "seq": sequence, "next_by_subj": subject });
+    ask(context, stream, &question).await
+}
+
+/// The last message of a subject.
+///
+/// # Errors
+/// There is no answer.
+pub(super) async fn last_of(
+    context: &Context,
+    stream: &str,
+    subject: &str,
+) -> Result<Option<Stored>, FeedError> {
+    ask(context, stream, &json!({ "last_by_subj": subject })).await
+}
+
+async fn ask(
+    context: &Context,
+    stream: &str,
+    question: &serde_json::Value,
+) -> Result<Option<Stored>, FeedError> {
+    let failed = |error: &dyn std::fmt::Display| FeedError::Look(error.to_string());
     let subject = format!("STREAM.MSG.GET.{stream}");
-    let answer = context.request(subject, &question).await;
+    let answer = context.request(subject, question).await;
     let answer: Response<Found> = answer.map_err(|error| failed(&error))?;
     match answer {
         Response::Ok(found) => Ok(Some(read(found.message))),

@@ -21,6 +21,9 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_secs(1);
 
+/// Publications in the library's queue.
+const OUTGOING_MAX: usize = 64;
+
 /// Why a server cannot start with its broker.
 #[derive(Debug, Error)]
 pub enum BrokerError {
@@ -271,6 +274,11 @@ async fn connect(
     state: Option<Arc<State>>,
 ) -> Result<Client, NatsError> {
     let options = settings.nats.options(name).await?;
+    // What is in the library's queue when a connection is lost is sent by the next one, however late.
+    let options = match state {
+        Some(_) => options.client_capacity(OUTGOING_MAX),
+        None => options,
+    };
     let name = name.to_owned();
     let options = options.event_callback(move |event| {
         match &state {

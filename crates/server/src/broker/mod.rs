@@ -17,6 +17,7 @@ mod publisher;
 mod reader;
 mod remarks;
 mod settings;
+mod store;
 mod stream;
 
 pub use link::BrokerError;

@@ -4,71 +4,74 @@ use super::answers::Waiter;
 use super::counts::Outcome;
 use super::link::{Link, Log};
 use super::reader::answer;
+use super::store::{self, Order, Pending};
 use crate::mailbox::Letters;
-use async_nats::header::{HeaderMap, HeaderValue, NATS_ROLLUP};
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use myriad_broker::{Envelope, Line, Origin};
 use myriad_shard::{
     BrokerTask, Mesh, NotPublished, Permit, Position, RequestId, Submission, Ticket,
 };
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 /// How long a publisher waits for the broker. The API and clients wait for 4 s.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(3_500);
-/// One attempt of it.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Between two attempts: JetStream has no leader, or is still storing the first.
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
-/// Publications under way at once.
-const UNDER_WAY_MAX: usize = 4_096;
+/// Publications under way to one stream at once, and of those that no history keeps. Each stream has its own: one without a leader
+/// holds up no other.
+const UNDER_WAY_MAX: usize = 1_024;
 /// How often publishers are looked at that have waited too long.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A publication on its way to its stream.
-struct Pending {
-    log: Arc<Log>,
+/// A publication that no history keeps, on its way.
+struct Live {
     subject: String,
-    message: PublishMessage,
+    envelope: Envelope,
     waiter: Option<Waiter>,
     deadline: Instant,
-    /// Released when the stream has it.
-    _permit: Option<Permit>,
+    /// Released when it has left.
+    _permit: Permit,
 }
 
-/// What became of one.
-struct Ended {
-    channel: Box<str>,
-    log: Arc<Log>,
-    waiter: Option<Waiter>,
-    stored: Result<u64, Outcome>,
+/// What became of a publication.
+enum Ended {
+    Stored {
+        channel: Box<str>,
+        log: Arc<Log>,
+        waiter: Option<Waiter>,
+        stored: Result<u64, Outcome>,
+    },
+    Sent {
+        channel: Box<str>,
+        waiter: Option<Waiter>,
+        is_sent: bool,
+    },
 }
+
+type UnderWay = FuturesUnordered<Pin<Box<dyn Future<Output = Ended>>>>;
 
 /// Publishes until the server ends.
 pub(super) async fn run(link: Arc<Link>, mesh: Mesh, mut letters: Letters<BrokerTask>) {
     let mut publisher = Publisher {
-        line: Line::new(UNDER_WAY_MAX),
+        lines: link.logs.iter().map(|_| Line::new(UNDER_WAY_MAX)).collect(),
+        live: Line::new(UNDER_WAY_MAX),
         serial: 0,
         link,
         mesh,
     };
-    let mut under_way = FuturesUnordered::new();
+    let mut under_way = UnderWay::new();
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        while let Some((channel, pending)) = publisher.line.poll() {
-            under_way.push(store(Arc::clone(&publisher.link), channel, pending));
-        }
+        publisher.send_waiting(&under_way);
         tokio::select! {
             Some(ended) = under_way.next(), if !under_way.is_empty() => publisher.handle_ended(ended),
             tasks = letters.next() => match tasks {
                 Ok(tasks) => {
                     for task in tasks {
-                        publisher.handle_task(task).await;
+                        publisher.handle_task(task);
                     }
                 }
                 Err(error) => {
@@ -84,20 +87,45 @@ pub(super) async fn run(link: Arc<Link>, mesh: Mesh, mut letters: Letters<Broker
 struct Publisher {
     link: Arc<Link>,
     mesh: Mesh,
-    line: Line<Pending>,
+    /// By log.
+    lines: Box<[Line<Pending>]>,
+    live: Line<Live>,
     /// Of the last message.
     serial: u64,
 }
 
 impl Publisher {
-    async fn handle_task(&mut self, task: BrokerTask) {
+    /// Sends what may leave now.
+    fn send_waiting(&mut self, under_way: &UnderWay) {
+        for line in self.lines.iter_mut() {
+            while let Some((channel, pending)) = line.poll() {
+                let link = Arc::clone(&self.link);
+                under_way.push(Box::pin(async move {
+                    let stored = store::store(&link, &channel, &pending).await;
+                    let Pending { log, waiter, .. } = pending;
+                    Ended::Stored {
+                        channel,
+                        log,
+                        waiter,
+                        stored,
+                    }
+                }));
+            }
+        }
+        while let Some((channel, live)) = self.live.poll() {
+            let link = Arc::clone(&self.link);
+            under_way.push(Box::pin(send(link, channel, live)));
+        }
+    }
+
+    fn handle_task(&mut self, task: BrokerTask) {
         match task {
-            BrokerTask::Publish(submission) => self.handle_submission(submission).await,
+            BrokerTask::Publish(submission) => self.handle_submission(submission),
             BrokerTask::RemoveHistory { channel, id } => self.remove_history(&channel, id),
         }
     }
 
-    async fn handle_submission(&mut self, submission: Submission) {
+    fn handle_submission(&mut self, submission: Submission) {
         if !self.link.is_connected() {
             // What the client library would keep for later would come when nobody counts on it any more.
             return self.refuse(submission.asker.map(Waiter::Publisher));
@@ -105,7 +133,7 @@ impl Publisher {
         let origin = self.next_origin(submission.sender);
         match self.log_of(&submission.channel) {
             Some(log) if !submission.skip_history => self.store(submission, log, origin),
-            _ => self.publish_live(submission, origin).await,
+            _ => self.publish_live(submission, origin),
         }
     }
 
@@ -120,7 +148,7 @@ impl Publisher {
             return self.refuse(Some(waiter));
         }
         let removal = Envelope::removal(self.next_origin(None));
-        self.enqueue(channel, log, &removal, None, Some(waiter), None);
+        self.enqueue(channel, log, removal, None, Some(waiter), None);
     }
 
     fn next_origin(&mut self, sender: Option<Ticket>) -> Origin {
@@ -159,7 +187,7 @@ impl Publisher {
         };
         let key = idempotency_key.as_deref();
         let waiter = asker.map(Waiter::Publisher);
-        self.enqueue(&channel, log, &envelope, key, waiter, Some(permit));
+        self.enqueue(&channel, log, envelope, key, waiter, Some(permit));
     }
 
     /// Puts the message that was numbered last in the line to its stream.
@@ -167,7 +195,7 @@ impl Publisher {
         &mut self,
         channel: &str,
         log: Arc<Log>,
-        envelope: &Envelope,
+        envelope: Envelope,
         key: Option<&str>,
         waiter: Option<Waiter>,
         permit: Option<Permit>,
@@ -177,28 +205,27 @@ impl Publisher {
             Some(key) => message_id(&subject, key),
             None => format!("{}:{}", self.link.node, self.serial),
         };
-        let mut headers = headers(envelope);
-        if envelope.content.is_none() {
-            headers.insert(NATS_ROLLUP, "sub");
-        }
-        let message = PublishMessage::build()
-            .headers(headers)
-            .message_id(id)
-            .payload(Bytes::copy_from_slice(envelope.data()));
+        let order = match &envelope {
+            Envelope { content: None, .. } => Order::Removal,
+            Envelope { version, .. } if version.0 > 0 => Order::Versioned,
+            _ => Order::Any,
+        };
+        let line = usize::from(log.id.0);
         let pending = Pending {
             log,
             subject,
-            message,
+            envelope,
+            id,
+            order,
             waiter,
             deadline: Instant::now() + PUBLISH_TIMEOUT,
             _permit: permit,
         };
-        self.line.push(channel, pending);
+        self.lines[line].push(channel, pending);
     }
 
-    /// Publishes what no history keeps.
-    async fn publish_live(&self, submission: Submission, origin: Origin) {
-        let subject = self.link.subjects.live(&submission.channel);
+    /// Puts what no history keeps in the line of its channel.
+    fn publish_live(&mut self, submission: Submission, origin: Origin) {
         let envelope = Envelope {
             content: Some(submission.content),
             delta: submission.delta,
@@ -206,52 +233,71 @@ impl Publisher {
             key: submission.idempotency_key,
             origin: Some(origin),
         };
-        let data = Bytes::copy_from_slice(envelope.data());
-        let client = &self.link.client;
-        let sent = client.publish_with_headers(subject, headers(&envelope), data);
-        let deadline = Instant::now() + PUBLISH_TIMEOUT;
-        if !matches!(timeout_at(deadline, sent).await, Ok(Ok(()))) {
-            return self.refuse(submission.asker.map(Waiter::Publisher));
-        }
-        self.count(Outcome::Sent);
-        if let Some(asker) = submission.asker {
-            let epoch = self.mesh.epoch();
-            let position = Position { epoch, offset: 0 };
-            self.mesh.answer_publisher(asker, Ok(position));
-        }
+        let live = Live {
+            subject: self.link.subjects.live(&submission.channel),
+            envelope,
+            waiter: submission.asker.map(Waiter::Publisher),
+            deadline: Instant::now() + PUBLISH_TIMEOUT,
+            _permit: submission.permit,
+        };
+        self.live.push(&submission.channel, live);
     }
 
     fn handle_ended(&mut self, ended: Ended) {
-        let Ended {
-            channel,
-            log,
-            waiter,
-            stored,
-        } = ended;
-        self.line.end(&channel);
-        match (stored, waiter) {
-            (Ok(sequence), waiter) => {
-                self.count(Outcome::Stored);
-                let waiter = waiter.and_then(|one| log.wait(sequence, one, Instant::now()));
-                let read = waiter.map(|waiter| (sequence, waiter));
-                answer(&self.mesh, &log, read.into_iter().collect());
+        match ended {
+            Ended::Stored {
+                channel,
+                log,
+                waiter,
+                stored,
+            } => {
+                self.lines[usize::from(log.id.0)].end(&channel);
+                match stored {
+                    Ok(sequence) => {
+                        self.count(Outcome::Stored);
+                        let waiter = waiter.and_then(|one| log.wait(sequence, one, Instant::now()));
+                        let read = waiter.map(|waiter| (sequence, waiter));
+                        answer(&self.mesh, &log, read.into_iter().collect());
+                    }
+                    Err(outcome) => self.fail(outcome, waiter),
+                }
             }
-            (Err(outcome), waiter) => self.fail(outcome, waiter),
+            Ended::Sent {
+                channel,
+                waiter,
+                is_sent,
+            } => {
+                self.live.end(&channel);
+                if !is_sent {
+                    return self.refuse(waiter);
+                }
+                self.count(Outcome::Sent);
+                if let Some(Waiter::Publisher(asker)) = waiter {
+                    let epoch = self.mesh.epoch();
+                    let position = Position { epoch, offset: 0 };
+                    self.mesh.answer_publisher(asker, Ok(position));
+                }
+            }
         }
     }
 
     /// Answers those who have waited long enough, and refuses all that wait while there is no connection.
     fn check(&mut self) {
         let now = Instant::now();
-        let counts = &self.link.state.counts;
-        counts.set_under_way(self.line.under_way());
-        for log in &self.link.logs {
+        let is_connected = self.link.is_connected();
+        let mut under_way = self.live.under_way();
+        let overdue = |deadline: Instant| !is_connected || deadline <= now;
+        let live = self.live.take_if(|live| overdue(live.deadline));
+        let mut refused: Vec<_> = live.into_iter().map(|live| live.waiter).collect();
+        for (line, log) in self.lines.iter_mut().zip(&self.link.logs) {
+            under_way += line.under_way();
             answer(&self.mesh, log, log.take_overdue(now));
+            let stored = line.take_if(|pending| overdue(pending.deadline));
+            refused.extend(stored.into_iter().map(|pending| pending.waiter));
         }
-        if !self.link.is_connected() {
-            for pending in self.line.take_waiting() {
-                self.refuse(pending.waiter);
-            }
+        self.link.state.counts.set_under_way(under_way);
+        for waiter in refused {
+            self.refuse(waiter);
         }
     }
 
@@ -276,58 +322,19 @@ impl Publisher {
     }
 }
 
-/// Stores a publication, again and again with the same id until its deadline.
-async fn store(link: Arc<Link>, channel: Box<str>, pending: Pending) -> Ended {
-    let Pending {
-        log,
-        subject,
-        message,
-        waiter,
-        deadline,
-        _permit,
-    } = pending;
-    let before = log.read_up_to();
-    let stored = loop {
-        let now = Instant::now();
-        if now >= deadline {
-            break Err(Outcome::Unavailable);
-        }
-        let attempt = async {
-            let sent = link.publishing.send_publish(subject.clone(), message.clone());
-            sent.await?.await
-        };
-        let until = deadline.min(now + ATTEMPT_TIMEOUT);
-        match timeout_at(until, attempt).await {
-            Ok(Ok(ack)) => {
-                if !ack.duplicate {
-                    log.note_stored(ack.sequence, before);
-                }
-                break Ok(ack.sequence);
-            }
-            Ok(Err(error)) if !is_temporary(&error) => {
-                tracing::warn!("a publication in channel {channel:?} was refused by NATS: {error}");
-                break Err(Outcome::Refused);
-            }
-            Ok(Err(_)) => sleep_until(deadline.min(now + ATTEMPT_PAUSE)).await,
-            Err(_) => {}
-        }
-    };
-    Ended {
+/// Sends what no history keeps to those who listen now.
+async fn send(link: Arc<Link>, channel: Box<str>, live: Live) -> Ended {
+    let data = Bytes::copy_from_slice(live.envelope.data());
+    let headers = store::headers(&live.envelope);
+    let client = &link.client;
+    let sent = client.publish_with_headers(live.subject, headers, data);
+    let is_sent =
+        link.is_connected() && matches!(timeout_at(live.deadline, sent).await, Ok(Ok(())));
+    Ended::Sent {
         channel,
-        log,
-        waiter,
-        stored,
+        waiter: live.waiter,
+        is_sent,
     }
-}
-
-/// Whether the same message may be stored a moment later: without a leader JetStream does not answer, and says 503 or 10158 in between.
-fn is_temporary(error: &PublishError) -> bool {
-    !matches!(
-        error.kind(),
-        PublishErrorKind::MaxPayloadExceeded
-            | PublishErrorKind::WrongLastMessageId
-            | PublishErrorKind::WrongLastSequence
-    )
 }
 
 /// Two publications of one channel with one key are one to JetStream.
@@ -335,13 +342,4 @@ fn message_id(subject: &str, key: &str) -> String {
     // Header values are ASCII without spaces at their ends, whatever the key is.
     let key: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("{subject} {key}")
-}
-
-fn headers(envelope: &Envelope) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in envelope.headers() {
-        let value: HeaderValue = value.as_str().into();
-        headers.insert(name, value);
-    }
-    headers
 }

@@ -1,0 +1,212 @@
+//! Stores one message in its stream, again and again with the same id until its deadline.
+//!
+//! A publication with a version is stored only behind the message that was looked at: no other node may have stored one in between. So
+//! whether it is left out is decided once, and not by what each home remembers. The version of a channel is that of its last message;
+//! a removal takes it over. Whoever publishes without a version in between begins anew.
+
+use super::answers::Waiter;
+use super::counts::Outcome;
+use super::feed::{FeedError, Stored, last_of, look_for};
+use super::link::{Link, Log};
+use super::live::envelope_of;
+use super::remarks::Remark;
+use async_nats::header::{HeaderMap, HeaderValue, NATS_ROLLUP};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use bytes::Bytes;
+use myriad_broker::{Envelope, Version, version_behind};
+use myriad_shard::Permit;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// One attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Between two attempts: JetStream has no leader, or is still storing the first.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+/// Errors of JetStream that say that the message may be stored later: another one came first (with one replica, and with several), or
+/// the same one is being stored.
+const CONFLICTS: [u64; 3] = [10071, 10164, 10158];
+
+/// What a message depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nothing.
+    Any,
+    /// The version of the message before it.
+    Versioned,
+    /// It takes the version of the message before it over, and the place of all messages of its channel.
+    Removal,
+}
+
+/// A publication on its way to its stream.
+pub(super) struct Pending {
+    pub(super) log: Arc<Log>,
+    pub(super) subject: String,
+    pub(super) envelope: Envelope,
+    /// Of two messages with one id the stream takes one.
+    pub(super) id: String,
+    pub(super) order: Order,
+    pub(super) waiter: Option<Waiter>,
+    pub(super) deadline: Instant,
+    /// Released when the stream has it.
+    pub(super) _permit: Option<Permit>,
+}
+
+/// Where a message with an order goes.
+enum Place {
+    /// Behind this message of its channel, 0 if there is none, with this version.
+    Behind(u64, Version),
+    /// It is there, or is left out because of what is.
+    Taken(u64),
+}
+
+/// What became of an attempt.
+enum Attempt {
+    Stored { sequence: u64, is_new: bool },
+    Again,
+    Refused(PublishError),
+}
+
+/// Stores a message. Returns its place.
+///
+/// # Errors
+/// It was not stored in time, or never will be.
+pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Result<u64, Outcome> {
+    let before = pending.log.read_up_to();
+    // The message behind which an attempt was to be stored whose end is not known.
+    let mut tried = None;
+    loop {
+        let now = Instant::now();
+        // What the client library would keep for later would come when nobody counts on it any more.
+        if now >= pending.deadline || !link.is_connected() {
+            return Err(Outcome::Unavailable);
+        }
+        let until = pending.deadline.min(now + ATTEMPT_TIMEOUT);
+        match timeout_at(until, attempt(link, pending, &mut tried)).await {
+            Ok(Attempt::Stored { sequence, is_new }) => {
+                if is_new {
+                    pending.log.note_stored(sequence, before);
+                }
+                return Ok(sequence);
+            }
+            Ok(Attempt::Refused(error)) => {
+                if link.remarks.may(Remark::Refused) {
+                    tracing::warn!(
+                        "a publication in channel {channel:?} was refused by NATS: {error}"
+                    );
+                }
+                return Err(Outcome::Refused);
+            }
+            Ok(Attempt::Again) => sleep_until(pending.deadline.min(now + ATTEMPT_PAUSE)).await,
+            Err(_) => {}
+        }
+    }
+}
+
+async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Attempt {
+    let mut envelope = pending.envelope.clone();
+    let mut behind = None;
+    if pending.order != Order::Any {
+        match place(link, pending, *tried).await {
+            Ok(Place::Behind(sequence, version)) => {
+                envelope.version = version;
+                behind = Some(sequence);
+                *tried = behind;
+            }
+            Ok(Place::Taken(sequence)) => {
+                return Attempt::Stored {
+                    sequence,
+                    is_new: false,
+                };
+            }
+            Err(_) => return Attempt::Again,
+        }
+    }
+    let mut headers = headers(&envelope);
+    if pending.order == Order::Removal {
+        headers.insert(NATS_ROLLUP, "sub");
+    }
+    let mut message = PublishMessage::build()
+        .headers(headers)
+        .message_id(&pending.id)
+        .expected_stream(link.subjects.stream(&pending.log.class))
+        .payload(Bytes::copy_from_slice(envelope.data()));
+    if let Some(sequence) = behind {
+        message = message.expected_last_subject_sequence(sequence);
+    }
+    let sent = link.publishing.send_publish(pending.subject.clone(), message);
+    let acknowledged = match sent.await {
+        Ok(sent) => sent.await,
+        Err(error) => Err(error),
+    };
+    match acknowledged {
+        Ok(ack) => Attempt::Stored {
+            sequence: ack.sequence,
+            is_new: !ack.duplicate,
+        },
+        Err(error) if is_final(&error) => Attempt::Refused(error),
+        Err(_) => Attempt::Again,
+    }
+}
+
+/// Looks where a message with an order goes. `tried` is where an attempt before was to go: it may have been stored.
+async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Place, FeedError> {
+    let stream = link.subjects.stream(&pending.log.class);
+    let (context, subject) = (&link.publishing, &pending.subject);
+    if let Some(behind) = tried {
+        let next = look_for(context, &stream, behind + 1, subject).await?;
+        if let Some(next) = next.filter(|next| is_ours(next, pending)) {
+            return Ok(Place::Taken(next.sequence));
+        }
+    }
+    let last = last_of(context, &stream, subject).await?;
+    let version = last.as_ref().and_then(version_of);
+    let version = version.unwrap_or((0, "".into()));
+    let sequence = last.map_or(0, |last| last.sequence);
+    if pending.order == Order::Removal {
+        return Ok(Place::Behind(sequence, version));
+    }
+    Ok(match version_behind(&version, &pending.envelope.version) {
+        Some(version) => Place::Behind(sequence, version),
+        None => Place::Taken(sequence),
+    })
+}
+
+fn envelope_in(stored: &Stored) -> Option<Envelope> {
+    let is_whole = !stored.is_spoiled;
+    is_whole
+        .then(|| envelope_of(stored.headers.as_ref(), &stored.payload).ok())
+        .flatten()
+}
+
+fn version_of(stored: &Stored) -> Option<Version> {
+    envelope_in(stored).map(|envelope| envelope.version)
+}
+
+fn is_ours(stored: &Stored, pending: &Pending) -> bool {
+    let origin = envelope_in(stored).and_then(|envelope| envelope.origin);
+    origin.is_some() && origin == pending.envelope.origin
+}
+
+/// Whether a message will never be stored. Without a leader JetStream does not answer, and says 503 in between.
+fn is_final(error: &PublishError) -> bool {
+    if error.kind() == PublishErrorKind::MaxPayloadExceeded {
+        return true;
+    }
+    let source = std::error::Error::source(error);
+    let said = source.and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>());
+    said.is_some_and(|said| {
+        (400..500).contains(&said.code()) && !CONFLICTS.contains(&said.error_code().0)
+    })
+}
+
+/// The headers of a message.
+pub(super) fn headers(envelope: &Envelope) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in envelope.headers() {
+        let value: HeaderValue = value.as_str().into();
+        headers.insert(name, value);
+    }
+    headers
+}
