@@ -1,5 +1,6 @@
 """What a cluster does when nothing fails, seen from its API: one order and one history on all nodes, whatever a channel's name is."""
 
+import http.client
 import re
 import threading
 import time
@@ -208,6 +209,32 @@ def test_a_message_that_cannot_be_parsed_makes_no_node_deaf(nodes, server, what)
     nodes[1].start()
     nodes[1].wait_until_ready()
     assert numbers(history(nodes[1], channel)) == [1, 2, 3]
+
+
+def test_a_node_without_clients_answers_its_publishers_before_it_ends(nodes):
+    answers, cut = {}, []
+
+    def publish_one(number):
+        try:
+            answers[number] = nodes[1].call("publish", channel="drain", data={"n": number})
+        except http.client.RemoteDisconnected:
+            cut.append(number)
+        except OSError:
+            # It came when nobody listened any more.
+            pass
+
+    threads = [threading.Thread(target=publish_one, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    nodes[1].stop()
+    for thread in threads:
+        thread.join()
+    nodes[1].process.wait(30)
+    assert cut == []
+    stored = {number for number, answer in answers.items() if "result" in answer}
+    nats.wait_for("the other node has read them", lambda: stored <= set(numbers(history(nodes[0], "drain"))))
+    nodes[1].start()
+    nodes[1].wait_until_ready()
 
 
 def test_metrics_of_the_broker_are_those_of_the_page(nodes):

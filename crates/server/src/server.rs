@@ -408,6 +408,8 @@ const LEAVING_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX - REFUSALS_MAX - LEAVING_MAX;
 /// Time that connections of the control plane have for their answers after the last shard ended.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same with a broker, which answers publishers after 3.5 s at most, and a second more until this node has read what it stored.
+const LAST_PUBLICATIONS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time between the failing health check and the first close.
 const GRACE_MAX: Duration = Duration::from_secs(2);
 
@@ -456,9 +458,18 @@ impl Supervisor {
             }
         }
         self.stage.send_replace(Stage::Stopped);
-        let answers = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, admission.emptied());
-        let events = self.finish_webhooks(draining_since.await);
-        let _ = tokio::join!(answers, events);
+        let control = Arc::clone(&self.control);
+        let patience = match self.config.broker {
+            Some(_) => LAST_PUBLICATIONS_TIMEOUT,
+            None => LAST_ANSWERS_TIMEOUT,
+        };
+        let answers = tokio::time::timeout(patience, admission.emptied());
+        let notices = self.finish_webhooks(draining_since.await);
+        let last = async { tokio::join!(answers, notices) };
+        tokio::select! {
+            _ = last => {}
+            () = settle_last(&control, &mut events) => {}
+        }
         for handle in threads.handles.drain(..) {
             // Each has said that it is finished, and panics were reported by then.
             let _ = handle.join();
@@ -558,6 +569,24 @@ impl Supervisor {
         self.control.mesh.drain(Duration::ZERO);
         error
     }
+}
+
+/// Answers the last publishers for ever: a broker answers also when no shard runs any more.
+async fn settle_last(control: &Control, events: &mut Letters<ShardEvent>) {
+    while let Ok(batch) = events.next().await {
+        for event in batch {
+            match event {
+                ShardEvent::Published { id, position } => control.api.positions.settle(id, position),
+                ShardEvent::Answered { id, answer } => control.api.inquiries.settle(id, answer),
+                ShardEvent::Asked(_)
+                | ShardEvent::Ready { .. }
+                | ShardEvent::Finished
+                | ShardEvent::Failed(_) => {}
+            }
+        }
+    }
+    // Without events the others have their time all the same.
+    std::future::pending().await
 }
 
 /// Waits for events of the shards' threads, and writes the debug log in the meantime.

@@ -34,7 +34,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+
+/// How long a server that ends waits until the library has sent what it was given.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A broker whose thread runs.
 pub(crate) struct Broker {
@@ -181,8 +185,11 @@ async fn run(link: Link, mesh: Mesh, letters: Letters<BrokerTask>) {
         tokio::spawn(reader.run());
     }
     tokio::spawn(live::run(Arc::clone(&link), mesh.clone()));
+    let client = link.client.clone();
     tokio::select! {
         () = publisher::run(link, mesh, letters) => {}
         () = state.stop.notified() => {}
     }
+    // Publishers were told that these were sent.
+    let _ = tokio::time::timeout(FLUSH_TIMEOUT, client.flush()).await;
 }
