@@ -40,6 +40,7 @@ pub(crate) struct BrokerCounts {
     opened: Family<StreamLabels, Counter>,
     losses: Family<StreamLabels, Counter>,
     unreadable: Counter,
+    live_dropped: Counter,
 }
 
 impl BrokerCounts {
@@ -84,6 +85,11 @@ impl BrokerCounts {
             "Messages that no node wrote and that cannot be read, or are in the stream of another namespace",
             self.unreadable.clone(),
         );
+        registry.register(
+            "broker_live_dropped",
+            "Publications without history that came faster than this node delivered them",
+            self.live_dropped.clone(),
+        );
     }
 
     pub(super) fn set_connected(&self, is_connected: bool) {
@@ -107,6 +113,10 @@ impl BrokerCounts {
 
     pub(super) fn count_unreadable(&self) {
         self.unreadable.inc();
+    }
+
+    pub(super) fn count_live_dropped(&self) {
+        self.live_dropped.inc();
     }
 
     /// The figures of one stream.

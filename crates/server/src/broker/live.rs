@@ -8,7 +8,14 @@ use myriad_broker::{Envelope, Unreadable};
 use myriad_shard::{Mesh, PublishRefused, Submission};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+
+/// Bytes of messages that wait until this node has room for them. Those that come then are lost, as no history keeps them.
+const QUEUE_BYTES_MAX: u32 = 32 << 20;
+/// What a message takes beside its bytes.
+const MESSAGE_OVERHEAD: u32 = 512;
 
 /// Bytes of publications in flight come back within a few of these.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
@@ -70,18 +77,47 @@ pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: 
     }))
 }
 
+/// A message that waits, with its share of the queue.
+type Waiting = (Message, OwnedSemaphorePermit);
+
 /// Delivers what comes, for ever.
 pub(super) async fn run(link: Arc<Link>, mesh: Mesh) {
+    let (queue, waiting) = unbounded_channel();
+    tokio::join!(
+        receive(Arc::clone(&link), queue),
+        deliver_all(link, mesh, waiting)
+    );
+}
+
+/// Puts what comes in the queue, as long as there is room: the library's own queue counts messages, and each may have a megabyte.
+async fn receive(link: Arc<Link>, queue: UnboundedSender<Waiting>) {
+    let room = Arc::new(Semaphore::new(QUEUE_BYTES_MAX as usize));
     loop {
         match link.live.subscribe(link.subjects.live_of_all()).await {
             Ok(mut messages) => {
                 while let Some(message) = messages.next().await {
-                    deliver(&link, &mesh, &message).await;
+                    let share = share_of(message.length);
+                    match Arc::clone(&room).try_acquire_many_owned(share) {
+                        Ok(permit) => drop(queue.send((message, permit))),
+                        Err(_) => link.state.counts.count_live_dropped(),
+                    }
                 }
             }
             Err(error) => tracing::warn!("publications without history cannot be read: {error}"),
         }
         sleep(RETRY).await;
+    }
+}
+
+/// Bytes of the queue that a message takes.
+fn share_of(length: usize) -> u32 {
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    length.saturating_add(MESSAGE_OVERHEAD).min(QUEUE_BYTES_MAX)
+}
+
+async fn deliver_all(link: Arc<Link>, mesh: Mesh, mut waiting: UnboundedReceiver<Waiting>) {
+    while let Some((message, _share)) = waiting.recv().await {
+        deliver(&link, &mesh, &message).await;
     }
 }
 
@@ -113,4 +149,16 @@ fn channel_of(link: &Link, subject: &Subject) -> Option<String> {
     let channel = link.subjects.channel_of_live(subject)?;
     let is_name = !channel.is_empty() && channel.len() <= Mesh::CHANNEL_BYTES_MAX;
     is_name.then_some(channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_fits_into_an_empty_queue() {
+        assert_eq!(share_of(0), MESSAGE_OVERHEAD);
+        assert_eq!(share_of(usize::MAX), QUEUE_BYTES_MAX);
+        assert!((QUEUE_BYTES_MAX as usize) < Semaphore::MAX_PERMITS);
+    }
 }
