@@ -72,6 +72,9 @@ const BATCH_DIVISOR: usize = 4;
 
 /// Clients leave half of the bytes of publications in flight to the application.
 const APPLICATION_DIVISOR: u64 = 2;
+/// The application leaves an eighth of them to what comes from a broker. Publications on their way there hold little, so that the
+/// reader finds more than that as a rule.
+const BROKER_DIVISOR: u64 = 8;
 
 /// Why a publication was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -411,7 +414,13 @@ impl Mesh {
         if bytes > size - reserve {
             return Err(PublishRefused::TooLarge);
         }
-        Permit::take(&self.0.publications, bytes, reserve).ok_or(PublishRefused::Busy)
+        let held = if self.has_broker() {
+            // Its frames are made when it comes back. `take_in` counts them then.
+            content.bytes() as u64 + Publication::OVERHEAD_BYTES
+        } else {
+            bytes
+        };
+        Permit::take(&self.0.publications, held, reserve).ok_or(PublishRefused::Busy)
     }
 
     fn permit_bytes(&self, content: &Content) -> u64 {
@@ -424,11 +433,14 @@ impl Mesh {
     }
 
     /// Bytes that all publications in flight may have, and how many of them are not for this publisher: clients leave a part to the
-    /// application.
+    /// application, and all leave a part to what comes from a broker. Otherwise those who publish would take each byte that comes free
+    /// before the broker's reader has what its next entry needs.
     fn publication_room(&self, is_client: bool) -> (u64, u64) {
         let size = self.0.publications.size();
         let reserve = if is_client {
             size / APPLICATION_DIVISOR
+        } else if self.has_broker() {
+            size / BROKER_DIVISOR
         } else {
             0
         };
