@@ -54,6 +54,9 @@ pub(super) async fn ensure(
             found.subjects.join(", ")
         )));
     }
+    if let Some(why) = breaks_promises(found) {
+        return Err(failed(why.to_owned()));
+    }
     let Some(widened) = widened(found, &wanted) else {
         return Ok(stream);
     };
@@ -86,7 +89,24 @@ fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
         allow_direct: true,
         // What removes a channel's history.
         allow_rollup: true,
+        // What was deleted in the middle would be a gap that a node cannot see that starts later.
+        deny_delete: true,
         ..Config::default()
+    }
+}
+
+/// Why a stream that is there cannot be used, and what to do.
+fn breaks_promises(found: &Config) -> Option<&'static str> {
+    if found.sealed {
+        Some("is sealed, so that nothing can be published; delete it, and it is made anew")
+    } else if found.no_ack {
+        Some("acknowledges nothing; set no_ack to false")
+    } else if found.retention != RetentionPolicy::Limits {
+        Some("drops what was read; delete it, and it is made with the retention limits")
+    } else if found.discard != DiscardPolicy::Old {
+        Some("refuses publications when it is full; set discard to old")
+    } else {
+        None
     }
 }
 
@@ -99,7 +119,8 @@ fn widened(found: &Config, wanted: &Config) -> Option<Config> {
         wanted.max_messages_per_subject,
     );
     let keeps_long = found.max_age.is_zero() || found.max_age >= wanted.max_age;
-    if keeps_enough && keeps_long && found.allow_rollup {
+    let knows_keys = found.duplicate_window >= wanted.duplicate_window;
+    if keeps_enough && keeps_long && knows_keys && found.allow_rollup {
         return None;
     }
     let mut widened = found.clone();
@@ -108,6 +129,9 @@ fn widened(found: &Config, wanted: &Config) -> Option<Config> {
     }
     if !keeps_long {
         widened.max_age = wanted.max_age;
+    }
+    if !knows_keys {
+        widened.duplicate_window = wanted.duplicate_window;
     }
     widened.allow_rollup = true;
     Some(widened)
@@ -142,5 +166,37 @@ mod tests {
                 widened.map(|config| (config.max_messages_per_subject, config.max_age.as_secs()));
             assert_eq!(limits, widened_to, "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_stream_that_breaks_a_promise_is_refused_or_changed() {
+        let good = keeping(10, 60);
+        assert_eq!(breaks_promises(&good), None);
+        for bad in [
+            Config {
+                sealed: true,
+                ..good.clone()
+            },
+            Config {
+                no_ack: true,
+                ..good.clone()
+            },
+            Config {
+                retention: RetentionPolicy::Interest,
+                ..good.clone()
+            },
+            Config {
+                discard: DiscardPolicy::New,
+                ..good.clone()
+            },
+        ] {
+            assert!(breaks_promises(&bad).is_some(), "{bad:?}");
+        }
+        let wanted = Config {
+            duplicate_window: DUPLICATE_WINDOW,
+            ..good.clone()
+        };
+        let widened = widened(&good, &wanted).expect("keys are forgotten too early");
+        assert_eq!(widened.duplicate_window, DUPLICATE_WINDOW);
     }
 }
