@@ -576,7 +576,9 @@ async fn settle_last(control: &Control, events: &mut Letters<ShardEvent>) {
     while let Ok(batch) = events.next().await {
         for event in batch {
             match event {
-                ShardEvent::Published { id, position } => control.api.positions.settle(id, position),
+                ShardEvent::Published { id, position } => {
+                    control.api.positions.settle(id, position)
+                }
                 ShardEvent::Answered { id, answer } => control.api.inquiries.settle(id, answer),
                 ShardEvent::Asked(_)
                 | ShardEvent::Ready { .. }

@@ -253,7 +253,8 @@ impl Home {
         let Some(log) = self.awaited_log(channel) else {
             return false;
         };
-        self.logs.joins.remove(&(log, channel.into(), shard));
+        let join = (log, Arc::<str>::from(channel), shard);
+        self.logs.joins.remove(&join);
         true
     }
 

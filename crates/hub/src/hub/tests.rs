@@ -672,10 +672,7 @@ fn a_channel_that_has_lost_something_is_joined_anew_though_it_was_read_as_a_stre
         }
         hub.check();
         let next = hub.open(0, Now(0)).index;
-        assert!(matches!(
-            hub.subscribe(next, "x"),
-            Subscribed::Ask { .. }
-        ));
+        assert!(matches!(hub.subscribe(next, "x"), Subscribed::Ask { .. }));
         hub.check();
     }
 }

@@ -50,7 +50,9 @@ enum Fault {
     Feed(#[from] FeedError),
     #[error("{0}")]
     Info(String),
-    #[error("it has lost its end, and has other messages there now; its channels get another epoch")]
+    #[error(
+        "it has lost its end, and has other messages there now; its channels get another epoch"
+    )]
     Changed,
     #[error("no beat has come for {} s", BEAT_TIMEOUT.as_secs())]
     Silent,
@@ -360,9 +362,7 @@ impl Reader {
                     "message {sequence} of {beat} is no beat; only nodes may write there"
                 );
             }
-            return self
-                .reading
-                .handle_entry(sequence, LogEvent::Passed, steps);
+            return self.reading.handle_entry(sequence, LogEvent::Passed, steps);
         };
         if is_new {
             self.heard = Instant::now();
@@ -375,7 +375,11 @@ impl Reader {
     fn channel_of(&self, subject: &str) -> Option<String> {
         let subjects = &self.link.subjects;
         let channel = subjects.channel_of_stored(&self.log.class, subject)?;
-        if self.link.log_of(&channel).is_some_and(|log| log.id == self.log.id) {
+        if self
+            .link
+            .log_of(&channel)
+            .is_some_and(|log| log.id == self.log.id)
+        {
             return Some(channel);
         }
         self.link.state.counts.count_unreadable();
@@ -389,12 +393,7 @@ impl Reader {
     }
 
     /// What a message says to its channel.
-    async fn event_of(
-        &self,
-        channel: String,
-        message: &Stored,
-        age: Duration,
-    ) -> LogEvent {
+    async fn event_of(&self, channel: String, message: &Stored, age: Duration) -> LogEvent {
         if message.is_spoiled {
             return self.unreadable(Some(channel), &SPOILED);
         }

@@ -135,7 +135,9 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
     if let Some(sequence) = behind {
         message = message.expected_last_subject_sequence(sequence);
     }
-    let sent = link.publishing.send_publish(pending.subject.clone(), message);
+    let sent = link
+        .publishing
+        .send_publish(pending.subject.clone(), message);
     let acknowledged = match sent.await {
         Ok(sent) => sent.await,
         Err(error) => Err(error),

@@ -194,7 +194,10 @@ fn those_who_have_seen_more_are_answered_as_their_entries_come() {
     }
     let held = drain(&mut home);
     assert_eq!(held.len(), 4);
-    assert!(held.iter().all(|effect| matches!(effect, HomeEffect::Held { ticket } if *ticket == TICKET)));
+    assert!(
+        held.iter()
+            .all(|effect| matches!(effect, HomeEffect::Held { ticket } if *ticket == TICKET))
+    );
     for (offset, answers) in [(4, 0), (5, 2), (8, 1)] {
         home.handle_log(entry(offset, LogEvent::Passed), tick(2));
         assert_eq!(drain(&mut home).len(), answers, "at {offset}");
