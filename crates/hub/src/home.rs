@@ -2,6 +2,7 @@
 
 mod batch;
 mod budget;
+mod elsewhere;
 mod history;
 mod logs;
 mod occupancy;
@@ -16,6 +17,7 @@ mod streams;
 mod time;
 mod user_counts;
 
+pub use elsewhere::{FromNode, NodeSays, Told};
 pub use logs::{LogEntry, LogEvent, LogId};
 pub use questions::{
     HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
@@ -29,6 +31,7 @@ pub use streams::{
 
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
+use elsewhere::Elsewhere;
 use logs::{Logs, Question};
 use myriad_wheel::{Slab, Wheel};
 use occupancy::Occupancy;
@@ -108,6 +111,10 @@ pub struct Home {
     /// None where nobody wants to know.
     occupancy: Option<Occupancy>,
     effects: VecDeque<HomeEffect>,
+    /// None where no other nodes are to be told anything.
+    elsewhere: Option<Box<Elsewhere>>,
+    /// For other nodes.
+    told: VecDeque<Told>,
     /// The next record that gets the options of new settings; none once all have them.
     reloaded_to: Option<u32>,
 }
@@ -129,6 +136,8 @@ impl Home {
             logs: Logs::new(settings.logs),
             occupancy: settings.vacated_delay.map(Occupancy::new),
             effects: VecDeque::new(),
+            elsewhere: None,
+            told: VecDeque::new(),
             reloaded_to: None,
             settings,
         }

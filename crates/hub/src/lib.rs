@@ -57,11 +57,11 @@ pub use delivery::{Batch, Delivery};
 pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{
-    AppendToStream, CreateStream, HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept,
-    LogEntry, LogEvent, LogId, Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused,
-    ReadStream, Recover, Recovered, RequestId, ShardSet, Since, StreamAnswer, StreamCommand,
-    StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry, StreamPage, StreamRead,
-    StreamRefused, StreamRequest, StreamState, Submission,
+    AppendToStream, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect, HomeSettings,
+    HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Producer, ProducerPosition, ReadFrom,
+    ReadHistory, ReadRefused, ReadStream, Recover, Recovered, RequestId, ShardSet, Since,
+    StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
+    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told,
 };
 pub use hub::{
     Bearer, DeliverySlice, EndedReader, Hub, Joined, KnownStream, Overflown, Reader,
@@ -83,3 +83,4 @@ pub use streams::{ReaderSettings, StreamPart, Variant};
 pub use tally::{AddressKey, Allowance, Arrival, Excess, Tally};
 pub use time::Now;
 pub use timers::{Due, Timing};
+pub use users::UserHasher;

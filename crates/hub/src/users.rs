@@ -7,13 +7,40 @@
 use crate::session::Session;
 use myriad_wheel::{NONE, Slab};
 use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 
 /// Users of a bucket on average at most. With less than one the table shrinks.
 const USERS_PER_BUCKET_MAX: usize = 2;
 
 /// Buckets of one piece of the table: 16 KiB. A piece never moves.
 const SEGMENT_BUCKETS: usize = 1 << 12;
+
+/// Hashes the names of users alike wherever the seed is the same: on all shards, and on all nodes of a cluster. SipHash-1-3, so that
+/// users who do not know the seed cannot choose names that are taken for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserHasher(u64);
+
+impl UserHasher {
+    /// With a seed, which must be random.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// What [`UserHasher::new`] takes.
+    #[must_use]
+    pub fn seed(self) -> u64 {
+        self.0
+    }
+}
+
+impl BuildHasher for UserHasher {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        SipHasher13::new_with_keys(self.0, 0)
+    }
+}
 
 /// A session's place in the lists of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

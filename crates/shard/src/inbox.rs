@@ -126,6 +126,8 @@ impl<R: Reactor> Shard<R> {
                 self.home.handle_remove_history(&channel, asker, now);
             }
             Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
+            Message::FromNode(from) => self.home.handle_node(*from),
+            Message::BeginRound(round) => self.home.begin_round(round),
             Message::Stream(request) => self.home.handle_stream(*request, now),
             Message::ReadStream(request) => self.home.handle_read_stream(*request, now),
             Message::Joined { .. }
@@ -210,6 +212,18 @@ impl<R: Reactor> Shard<R> {
                     self.note_occupancy(Notice::Vacated(channel), now);
                 }
             }
+        }
+        while let Some(told) = self.home.poll_told() {
+            self.mesh.tell_nodes(told);
+        }
+    }
+
+    /// As a home: says to other nodes which users a slice of the channels have, if they have asked.
+    pub(crate) fn say_round(&mut self, now: Now) {
+        if self.home.is_in_round() {
+            let max = u32::try_from(self.settings.slice_max).unwrap_or(u32::MAX);
+            self.home.say_round(max);
+            self.run_home_effects(now);
         }
     }
 

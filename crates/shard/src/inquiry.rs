@@ -8,10 +8,11 @@ use crate::session::MembersPage;
 use crate::shard::Shard;
 use myriad_hub::{
     ChannelPattern, ClientId, HistoryAnswer, ReadFrom, RequestId, Since, StreamAnswer, StreamRead,
+    UserHasher,
 };
 use myriad_reactor::Reactor;
 use std::collections::{BinaryHeap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// Records of channels or sessions that a walk looks at in one turn: about half a millisecond.
@@ -33,15 +34,15 @@ pub enum Inquiry {
     MemberCounts {
         /// The channel.
         channel: Arc<str>,
-        /// Hashes users alike on all shards.
-        hasher: RandomState,
+        /// Hashes users alike on all that are asked.
+        hasher: UserHasher,
     },
     /// The first channels with subscribers after a name, in the order of their bytes.
     Channels(ChannelsWish),
     /// How much there is of everything.
     Figures {
-        /// Hashes users alike on all shards.
-        hasher: RandomState,
+        /// Hashes users alike on all that are asked.
+        hasher: UserHasher,
     },
 }
 
@@ -150,7 +151,7 @@ enum Kind {
     },
     /// Users first, then the channels at home here.
     Users {
-        hasher: RandomState,
+        hasher: UserHasher,
         figures: Figures,
         is_anonymous: bool,
     },
@@ -290,7 +291,7 @@ impl<R: Reactor> Shard<R> {
 
     fn walk_users(
         &self,
-        hasher: &RandomState,
+        hasher: &UserHasher,
         mut from: u32,
         figures: &mut Figures,
         is_anonymous: &mut bool,

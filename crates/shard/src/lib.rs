@@ -66,7 +66,7 @@ pub use orders::{
     Deed, Described, MetaFilter, Order, OrderDone, OrderRefused, Question as ConnectionQuestion,
     RevokedTokens, ServerSubscribe, Users, Whose,
 };
-pub use session::MembersPage;
+pub use session::{MembersKind, MembersPage, MembersQuestion};
 pub use settings::{ProcessLimits, Settings, Transports};
 pub use shard::{HandOver, HandedBack, Holdings, Origin, Shard, Turn, TurnedAway};
 pub use thinned::Thinned;
@@ -76,12 +76,12 @@ pub use transport::{EMULATION, ShardRequests};
 pub use myriad_hub::{
     AppendToStream, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions, ChannelPattern,
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
-    Content, CreateStream, DataFormat, Epoch, Framing, Headers, HistoryAnswer, JoinLeaveBy, Kept,
-    LogEntry, LogEvent, LogId, Namespaces, Now, Payload, Permit, PersonalChannel, Position,
-    Producer, ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode, RequestId,
-    Right, Since, SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry, StreamExpiry,
-    StreamPage, StreamRead, StreamRefused, StreamState, Submission, Ticket, TokenIdentity,
-    Transport,
+    Content, CreateStream, DataFormat, Epoch, Framing, FromNode, Headers, HistoryAnswer,
+    JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now, Payload, Permit,
+    PersonalChannel, Position, PresenceEvent, Producer, ProducerPosition, ReadFrom, ReadRefused,
+    ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
+    StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
+    StreamState, Submission, Ticket, TokenIdentity, Told, Transport, UserHasher,
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;

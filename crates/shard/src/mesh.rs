@@ -17,10 +17,10 @@ use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use crate::traces::{Trace, TraceEnd};
 use myriad_hub::{
-    Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, LogEntry,
-    Now, Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit, ReadHistory,
-    ReadStream, Recover, Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand, StreamEntry,
-    StreamRead, StreamRequest, Submission, Ticket, TooMany,
+    Asker, ClientId, ClientIds, Content, Delivery, Epoch, FromNode, HistoryAnswer, HomeSettings,
+    LogEntry, Now, Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit,
+    ReadHistory, ReadStream, Recover, Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand,
+    StreamEntry, StreamRead, StreamRequest, Submission, Ticket, TooMany,
 };
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
@@ -43,6 +43,12 @@ pub trait ControlPlane: Send + Sync {
     /// Something is to be done by the broker that orders channels: only a mesh of [`Mesh::with_broker`] calls this, on any thread.
     fn submit(&self, task: BrokerTask) {
         unreachable!("a control plane without a broker was given {task:?}");
+    }
+
+    /// A client asks for a channel's members, and this node is one of several: [`Mesh::answer_members`] answers, once, for all other
+    /// nodes. Only a mesh of [`Mesh::with_broker`] calls this, on the thread of the client's shard.
+    fn ask_members(&self, question: MembersQuestion) {
+        unreachable!("a control plane without other nodes was asked {question:?}");
     }
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
@@ -130,6 +136,10 @@ pub(crate) enum Message {
     ReadStream(Box<ReadStream>),
     /// To the channel's home: a client has joined or left.
     PresenceEvent(Box<PresenceEvent>),
+    /// To the channel's home, or to all: what another node says.
+    FromNode(Box<FromNode>),
+    /// To every home: say to other nodes which users are here.
+    BeginRound(u64),
     /// To every shard: who are the members of a channel?
     Members(Box<MembersQuestion>),
     /// From a shard, in answer.

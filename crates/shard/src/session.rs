@@ -30,8 +30,8 @@ mod subscribe;
 mod unsubscribe;
 mod verify;
 
-pub use members::MembersPage;
-pub(crate) use members::{Gather, MembersQuestion};
+pub(crate) use members::Gather;
+pub use members::{MembersKind, MembersPage, MembersQuestion};
 pub(crate) use single::OnlyConnection;
 
 use crate::shard::Shard;

@@ -203,7 +203,8 @@ impl<R: Reactor> Shard<R> {
             .with_user_seed(mesh.client_ids().user_seed(number))
             .with_namespaces(Arc::clone(&settings.namespaces))
             .with_readers(settings.readers),
-            home: Home::new(mesh.home_settings(index, &settings), now),
+            home: Home::new(mesh.home_settings(index, &settings), now)
+                .with_nodes(mesh.has_broker()),
             inputs: Inputs::new(),
             reads: Reads::default(),
             peers: Peers::default(),
@@ -277,6 +278,7 @@ impl<R: Reactor> Shard<R> {
             || self.sessions.has_questions()
             || self.sessions.has_orders()
             || self.is_reloading()
+            || self.home.is_in_round()
             || self.inquiries.is_walking()
             || self.reads.has_next()
             || self.mesh.has_messages(self.index);
@@ -324,6 +326,7 @@ impl<R: Reactor> Shard<R> {
         self.handle_messages(now);
         self.run_orders(now);
         self.reload(now);
+        self.say_round(now);
         self.walk();
         self.handle_timers(now);
         self.handle_ask_deadlines(now);

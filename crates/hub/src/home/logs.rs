@@ -415,6 +415,8 @@ impl Home {
         }
         let shards = std::mem::take(&mut record.subscribed);
         if !shards.is_empty() {
+            self.tell_of_nobody(index);
+            let record = &mut self.channels[index];
             record.users.clear();
             // By this, these shards have left the channel.
             let delivery = Delivery::Lost(Arc::clone(&record.name));

@@ -1,5 +1,6 @@
 //! Cases by hand. `model` has random operations.
 
+mod elsewhere;
 mod logs;
 mod model;
 mod reload;

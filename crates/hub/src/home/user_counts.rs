@@ -47,6 +47,17 @@ impl UserCounts {
         true
     }
 
+    /// Whether a user has clients.
+    pub(super) fn has(&self, user: &str) -> bool {
+        let counts = self.0.as_ref();
+        counts.is_some_and(|counts| counts.contains_key(user))
+    }
+
+    /// Those who have.
+    pub(super) fn users(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().flat_map(|counts| counts.keys())
+    }
+
     /// Forgets everybody.
     pub(super) fn clear(&mut self) {
         self.0 = None;

@@ -2,9 +2,11 @@
 
 use super::{Answer, ControlPlane, Mesh, Message, NotPublished, PublishRefused};
 use crate::inquiry::InquiryAnswer;
+use crate::session::{MembersPage, MembersQuestion};
 use crate::settings::ProcessLimits;
 use myriad_hub::{
-    Asker, ClientIds, Content, Epoch, LogEntry, LogEvent, Permit, Position, RequestId, Submission,
+    Asker, ClientIds, Content, Epoch, FromNode, LogEntry, LogEvent, NodeSays, Permit, Position,
+    RequestId, Submission, Told,
 };
 use myriad_reactor::Waker;
 
@@ -21,6 +23,8 @@ pub enum BrokerTask {
         /// Who asks.
         id: RequestId,
     },
+    /// Tell the other nodes. [`Mesh::hear_node`] takes it there.
+    Tell(Told),
 }
 
 impl Mesh {
@@ -100,10 +104,50 @@ impl Mesh {
         self.send(home, Message::Publish(Box::new(submission)));
     }
 
+    /// Has the other nodes told of joins and leaves.
+    pub(crate) fn tell_nodes(&self, told: Told) {
+        self.0.control_plane.submit(BrokerTask::Tell(told));
+    }
+
+    /// Tells homes what another node says.
+    pub fn hear_node(&self, from: FromNode) {
+        let channel = match &from.says {
+            NodeSays::Client(event) | NodeSays::User(event, _) => Some(&event.channel),
+            NodeSays::RoundEnd { .. } | NodeSays::Gone => None,
+        };
+        match channel.map(|channel| self.home_of(channel)) {
+            Some(home) => self.send(home, Message::FromNode(Box::new(from))),
+            None => {
+                for home in 0..self.shard_count() {
+                    self.send(home, Message::FromNode(Box::new(from.clone())));
+                }
+            }
+        }
+    }
+
+    /// Has all homes say to other nodes which users are here. Each round has a higher number than the one before.
+    pub fn begin_round(&self, round: u64) {
+        for home in 0..self.shard_count() {
+            self.send(home, Message::BeginRound(round));
+        }
+    }
+
     /// Tells who wanted a channel's history removed that it is, or that it is not known.
     pub fn answer_remover(&self, id: RequestId, is_removed: bool) {
         let answer = is_removed.then_some(InquiryAnswer::HistoryRemoved);
         self.0.control_plane.answered(id, answer);
+    }
+
+    /// Asks the other nodes for a channel's members.
+    pub(crate) fn ask_members(&self, question: MembersQuestion) {
+        self.0.control_plane.ask_members(question);
+    }
+
+    /// Brings what all other nodes say of a channel's members.
+    pub fn answer_members(&self, question: &MembersQuestion, page: MembersPage) {
+        let (asker, gather) = question.asker;
+        let page = Box::new(page);
+        self.send(asker, Message::MembersPage { gather, page });
     }
 
     /// Tells a publisher what became of its publication.

@@ -1,13 +1,14 @@
 //! `presence` and `presence_stats`: member lists. They are gathered when a client asks, and stored nowhere.
 //!
 //! The shard of the client that asks sends one question to every shard, itself included. Each answers with its members in the
-//! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing.
+//! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing. In a cluster, the control
+//! plane answers for all other nodes, as one more shard would.
 
 use super::questions::Question;
 use super::{Asked, Failure};
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{ClientId, ClientInfo, Now, SubscriptionId, Ticket};
+use myriad_hub::{ClientId, ClientInfo, Now, SubscriptionId, Ticket, UserHasher};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ErrorCode, FrameWriter, PresenceRequest};
@@ -21,10 +22,12 @@ const PAGE_MEMBERS_MAX: usize = 5_000;
 
 /// What is asked about a channel's members.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum MembersKind {
+pub enum MembersKind {
     /// The first members after this client id, by client id.
     Page {
+        /// Members up to this one are left out.
         after: Option<ClientId>,
+        /// Members at most.
         members_max: usize,
         /// The client wants all members, and would not know of a second page.
         is_whole: bool,
@@ -41,15 +44,17 @@ pub(super) struct MembersWish {
     kind: MembersKind,
 }
 
-/// A question from one shard to all.
+/// A question from one shard to all, and to the other nodes of a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct MembersQuestion {
-    pub(crate) channel: Arc<str>,
-    pub(crate) kind: MembersKind,
+pub struct MembersQuestion {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// What is asked.
+    pub kind: MembersKind,
     /// The shard that asks, and its name for the question.
     pub(crate) asker: (usize, u64),
-    /// Hashes users alike on all shards.
-    pub(crate) hasher: RandomState,
+    /// Hashes users alike on all that are asked.
+    pub hasher: UserHasher,
 }
 
 /// What a shard says of a channel's members there.
@@ -57,8 +62,10 @@ pub(crate) struct MembersQuestion {
 pub struct MembersPage {
     /// Members in the order of their ids; none where they were only counted.
     pub members: Vec<ClientInfo>,
-    /// Whether this shard has more members than it may answer.
+    /// Whether there are more members than may be answered.
     pub has_more: bool,
+    /// Whether some of those that were asked did not answer: nothing can be said of all members then.
+    pub is_partial: bool,
     /// Members that were counted.
     pub clients: u32,
     /// Hashes of their users, each once. They have 64 bits and a random key: among a million users, the chance that two are taken for
@@ -71,9 +78,10 @@ pub struct MembersPage {
 pub(crate) struct Gather {
     ticket: Ticket,
     kind: MembersKind,
-    shards_remaining: usize,
+    pages_remaining: usize,
     members: Vec<ClientInfo>,
     has_more: bool,
+    is_partial: bool,
     clients: u32,
     users: HashSet<u64>,
 }
@@ -151,12 +159,14 @@ impl<R: Reactor> Shard<R> {
         self.sessions.last_gather += 1;
         let name = self.sessions.last_gather;
         let shards = self.mesh.shard_count();
+        let has_nodes = self.mesh.has_broker();
         let gather = Gather {
             ticket: wish.ticket,
             kind: wish.kind,
-            shards_remaining: shards,
+            pages_remaining: shards + usize::from(has_nodes),
             members: Vec::new(),
             has_more: false,
+            is_partial: false,
             clients: 0,
             users: HashSet::new(),
         };
@@ -165,10 +175,13 @@ impl<R: Reactor> Shard<R> {
             channel: wish.channel,
             kind: wish.kind,
             asker: (self.index, name),
-            hasher: RandomState::new(),
+            hasher: UserHasher::new(RandomState::new().hash_one(name)),
         };
         for shard in 0..shards {
             self.send_message(shard, Message::Members(Box::new(question.clone())));
+        }
+        if has_nodes {
+            self.mesh.ask_members(question);
         }
     }
 
@@ -199,7 +212,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// How many clients a channel has here, and which users.
-    pub(crate) fn members_stats(&self, channel: &str, hasher: &RandomState) -> MembersPage {
+    pub(crate) fn members_stats(&self, channel: &str, hasher: &UserHasher) -> MembersPage {
         let mut users = HashSet::new();
         let mut clients = 0;
         for (connection, _) in self.present(channel) {
@@ -247,17 +260,18 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// A shard has answered. After the last answer the client is answered.
+    /// A shard has answered, or all other nodes have. After the last answer the client is answered.
     pub(crate) fn handle_members_page(&mut self, name: u64, page: MembersPage, now: Now) {
         let Some(gather) = self.sessions.gathers.get_mut(&name) else {
-            unreachable!("a shard answers each question once");
+            unreachable!("each question is answered once");
         };
         gather.members.extend(page.members);
         gather.has_more |= page.has_more;
+        gather.is_partial |= page.is_partial;
         gather.clients += page.clients;
         gather.users.extend(page.users);
-        gather.shards_remaining -= 1;
-        if gather.shards_remaining > 0 {
+        gather.pages_remaining -= 1;
+        if gather.pages_remaining > 0 {
             return;
         }
         let Some(gather) = self.sessions.gathers.remove(&name) else {
@@ -267,6 +281,11 @@ impl<R: Reactor> Shard<R> {
         let Some(key) = self.close_ticket(gather.ticket) else {
             return;
         };
+        if gather.is_partial {
+            let refused = || Asked::command("presence", "");
+            self.answer_error(key, gather.ticket, refused, ErrorCode::Internal, now);
+            return;
+        }
         let (ticket, is_cut_short) = (gather.ticket, gather.is_cut_short());
         // Who was closed over a list that does not fit would come back and ask for it again.
         if is_cut_short || !self.reply_if_it_fits(key, |writer| gather.write(writer)) {
