@@ -73,7 +73,7 @@ pub struct Envelope {
 }
 
 /// A message that has a header of ours with something else in it.
-#[derive(Debug, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("its header {header} is not what a node writes")]
 pub struct Unreadable {
     /// The header's name.
@@ -82,7 +82,7 @@ pub struct Unreadable {
 
 /// A client as it stands in a header.
 #[derive(Serialize, Deserialize)]
-struct Publisher<'a> {
+struct Client<'a> {
     user: std::borrow::Cow<'a, str>,
     client: String,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -150,7 +150,7 @@ impl Envelope {
         };
         headers.push((name::FORMAT, format.to_owned()));
         if let Some(publisher) = &content.publisher {
-            headers.push((name::PUBLISHER, publisher_json(publisher)));
+            headers.push((name::PUBLISHER, client_json(publisher)));
         }
         if !content.tags.is_empty() {
             headers.push((name::TAGS, ascii_json(&content.tags)));
@@ -200,7 +200,7 @@ impl Envelope {
             format => read(name::FORMAT, format, |format| payload_of(format, data))?
                 .expect("a format was there"),
         };
-        let publisher = read(name::PUBLISHER, header(name::PUBLISHER), publisher_of)?;
+        let publisher = read(name::PUBLISHER, header(name::PUBLISHER), client_of)?;
         let tags = read(name::TAGS, header(name::TAGS), from_json)?;
         let content = Content {
             payload,
@@ -287,26 +287,28 @@ fn payload_of_stranger(data: &[u8]) -> Payload {
     payload_of("json", data).unwrap_or_else(|| Payload::Binary(data.into()))
 }
 
-fn publisher_json(publisher: &ClientInfo) -> String {
-    ascii_json(&Publisher {
-        user: (&*publisher.user).into(),
-        client: publisher.client.to_string(),
-        connection_info: publisher.connection_info.as_deref().map(Info::of),
-        channel_info: publisher.channel_info.as_deref().map(Info::of),
+/// A client as JSON whose every character is printable ASCII.
+pub(crate) fn client_json(client: &ClientInfo) -> String {
+    ascii_json(&Client {
+        user: (&*client.user).into(),
+        client: client.client.to_string(),
+        connection_info: client.connection_info.as_deref().map(Info::of),
+        channel_info: client.channel_info.as_deref().map(Info::of),
     })
 }
 
-fn publisher_of(text: &str) -> Option<ClientInfo> {
-    let publisher: Publisher<'_> = serde_json::from_str(text).ok()?;
+/// The client of such JSON.
+pub(crate) fn client_of(text: &str) -> Option<ClientInfo> {
+    let client: Client<'_> = serde_json::from_str(text).ok()?;
     let info = |info: Option<Info<'_>>| match info {
         None => Some(None),
         Some(info) => info.bytes().map(Some),
     };
     Some(ClientInfo {
-        user: publisher.user.into(),
-        client: ClientId::parse(&publisher.client)?,
-        connection_info: info(publisher.connection_info)?,
-        channel_info: info(publisher.channel_info)?,
+        user: client.user.into(),
+        client: ClientId::parse(&client.client)?,
+        connection_info: info(client.connection_info)?,
+        channel_info: info(client.channel_info)?,
     })
 }
 

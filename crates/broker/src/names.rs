@@ -18,6 +18,8 @@ const NAMELESS: &str = "~";
 /// | `PREFIX.h.CLASS.NAME` | publications of a channel with history, stored in the stream `PREFIX-CLASS` |
 /// | `PREFIX.h.CLASS.~beat` | the beat of that stream |
 /// | `PREFIX.l.NAME` | publications that no history keeps, at most once |
+/// | `PREFIX.p.NAME` | joins and leaves of a channel, at most once |
+/// | `PREFIX.p.~` | the end of a round of joins |
 /// | `PREFIX.c.…` | what nodes ask each other |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subjects {
@@ -102,6 +104,24 @@ impl Subjects {
         format!("{}.l.>", self.prefix)
     }
 
+    /// The subject of joins and leaves of a channel.
+    #[must_use]
+    pub fn announced(&self, channel: &str) -> String {
+        format!("{}.p.{}", self.prefix, escaped(channel))
+    }
+
+    /// The subject of what is about the joins and leaves of all channels.
+    #[must_use]
+    pub fn announced_to_all(&self) -> String {
+        format!("{}.p.~", self.prefix)
+    }
+
+    /// All subjects of joins and leaves.
+    #[must_use]
+    pub fn announced_of_all(&self) -> String {
+        format!("{}.p.>", self.prefix)
+    }
+
     /// A subject of what nodes ask each other. `name` is made of tokens of our own.
     #[must_use]
     pub fn control(&self, name: &str) -> String {
@@ -120,6 +140,13 @@ impl Subjects {
     pub fn channel_of_live(&self, subject: &str) -> Option<String> {
         let rest = subject.strip_prefix(&*self.prefix)?;
         unescaped(rest.strip_prefix(".l.")?)
+    }
+
+    /// The channel of a subject of joins and leaves.
+    #[must_use]
+    pub fn channel_of_announced(&self, subject: &str) -> Option<String> {
+        let rest = subject.strip_prefix(&*self.prefix)?;
+        unescaped(rest.strip_prefix(".p.")?)
     }
 }
 
@@ -234,6 +261,12 @@ mod tests {
         );
         let live = subjects.live("a");
         assert_eq!(subjects.channel_of_live(&live).as_deref(), Some("a"));
+        let announced = subjects.announced("a b");
+        assert_eq!(
+            subjects.channel_of_announced(&announced).as_deref(),
+            Some("a b")
+        );
+        assert_eq!(subjects.channel_of_live(&announced), None);
     }
 
     #[test]

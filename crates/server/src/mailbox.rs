@@ -8,7 +8,8 @@
 use crate::auth::Authority;
 use crate::error::ServerError;
 use myriad_shard::{
-    Ask, BrokerTask, ControlPlane, InquiryAnswer, Mesh, NotPublished, Position, RequestId,
+    Ask, BrokerTask, ControlPlane, InquiryAnswer, MembersQuestion, Mesh, NotPublished, Position,
+    RequestId,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
@@ -35,6 +36,8 @@ pub(crate) enum ShardEvent {
     },
     /// A client's command waits for an answer.
     Asked(Ask),
+    /// A client asks for members of a channel, and other nodes may have some.
+    AskedMembers(MembersQuestion),
     /// The shard accepts connections.
     Ready {
         /// Its thread, for what `/proc` says of it.
@@ -120,6 +123,10 @@ impl ControlPlane for ThroughMailbox {
 
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {
         self.mailbox.post(ShardEvent::Answered { id, answer });
+    }
+
+    fn ask_members(&self, question: MembersQuestion) {
+        self.mailbox.post(ShardEvent::AskedMembers(question));
     }
 
     fn ask(&self, mesh: &Mesh, ask: Ask) {

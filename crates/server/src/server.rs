@@ -9,6 +9,7 @@ use crate::debug_log::DebugLog;
 use crate::error::ServerError;
 use crate::handover::{Arrival, Receiver, WayBack};
 use crate::mailbox::{Letters, ShardEvent, ThroughMailbox, mailbox};
+use crate::nodes;
 use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
@@ -313,7 +314,7 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
         key,
         driver,
         stage.subscribe(),
-        broker.as_ref().map(Broker::state),
+        broker.as_ref().map(Broker::cluster),
     )?;
     let control = Arc::new(control);
     let webhooks = start_webhooks(&config, &control)?;
@@ -330,6 +331,7 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
     let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
     if let Some(broker) = &mut broker {
         broker.begin(mesh);
+        join_cluster(&control).await;
     }
     tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
     Supervisor {
@@ -355,6 +357,15 @@ fn start_webhooks(config: &Config, control: &Control) -> Result<Option<Webhooks>
         let _ = control.webhooks.set(webhooks.receivers());
     }
     Ok(webhooks)
+}
+
+/// Becomes one of the nodes of a cluster.
+async fn join_cluster(control: &Arc<Control>) {
+    if let Some(nodes) = &control.nodes {
+        tokio::spawn(nodes::answer(Arc::clone(nodes), Arc::clone(control)));
+        let newcomers = nodes.follow(control.mesh.clone()).await;
+        tokio::spawn(Arc::clone(control).follow_newcomers(newcomers));
+    }
 }
 
 /// Connects to the broker, if there is one.
@@ -446,6 +457,9 @@ impl Supervisor {
                         };
                         tokio::spawn(control::answer(mesh, ask, answerer));
                     }
+                    ShardEvent::AskedMembers(question) => {
+                        tokio::spawn(Arc::clone(&self.control).answer_members(question));
+                    }
                     ShardEvent::Ready { thread } => {
                         ready.push(thread);
                         if ready.len() == self.plan.shards {
@@ -458,6 +472,9 @@ impl Supervisor {
             }
         }
         self.stage.send_replace(Stage::Stopped);
+        if let Some(nodes) = &self.control.nodes {
+            nodes.leave().await;
+        }
         let control = Arc::clone(&self.control);
         let patience = match self.config.broker {
             Some(_) => LAST_PUBLICATIONS_TIMEOUT,
@@ -581,6 +598,7 @@ async fn settle_last(control: &Control, events: &mut Letters<ShardEvent>) {
                 }
                 ShardEvent::Answered { id, answer } => control.api.inquiries.settle(id, answer),
                 ShardEvent::Asked(_)
+                | ShardEvent::AskedMembers(_)
                 | ShardEvent::Ready { .. }
                 | ShardEvent::Finished
                 | ShardEvent::Failed(_) => {}

@@ -36,7 +36,7 @@ pub(crate) use counts::ShownTokens;
 pub use draft::{TokenDraft, TokenDraftError};
 pub(crate) use jwks::Endpoint;
 pub(crate) use keys::{Keys, Secret};
-pub(crate) use revoked::{RevocationError, Revocations};
+pub(crate) use revoked::{RevocationError, Revocations, RevokedEntries};
 pub(crate) use rules::{Demand, Rules, TokenRules};
 
 use algorithm::Algorithm;

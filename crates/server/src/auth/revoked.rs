@@ -1,12 +1,13 @@
 //! Tokens that count no more, although their signatures and times are right.
 //!
 //! A token is revoked by its id (the claim `jti`), or with all tokens of its user that were issued before a time. The store
-//! is in memory: a restart forgets it. Shards read it at every verification and never wait for a writer. A writer replaces one
+//! is in memory: a restart forgets it, except that the other nodes of a cluster tell it again. Shards read it at every verification and never wait for a writer. A writer replaces one
 //! of many small tables.
 
 use super::unix_now;
 use arc_swap::ArcSwap;
-use myriad_shard::TokenIdentity;
+use myriad_shard::{RevokedTokens, TokenIdentity, Users};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,6 +44,15 @@ struct Entry {
     issued_before: u64,
     /// Seconds since 1970; `u64::MAX` for as long as the process runs.
     until: u64,
+}
+
+/// Everything that is revoked, as nodes of a cluster tell each other. Times in seconds since 1970; an end of `u64::MAX` is none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RevokedEntries {
+    /// Ids of tokens, and until when they are revoked.
+    tokens: Vec<(Box<str>, u64)>,
+    /// Users, before when their tokens were issued, and until when they are revoked.
+    users: Vec<(Box<str>, u64, u64)>,
 }
 
 type Table = ArcSwap<HashMap<Box<str>, Entry>>;
@@ -131,6 +141,39 @@ impl Revocations {
             .is_some()
     }
 
+    /// Everything that is revoked.
+    pub(crate) fn entries(&self) -> RevokedEntries {
+        let mut entries = RevokedEntries::default();
+        self.tokens
+            .visit(|id, entry| entries.tokens.push((id.into(), entry.until)));
+        self.users.visit(|user, entry| {
+            let entry = (user.into(), entry.issued_before, entry.until);
+            entries.users.push(entry);
+        });
+        entries
+    }
+
+    /// Takes what another node has revoked. Returns what was not revoked here: connections with such tokens may exist.
+    pub(crate) fn learn(&self, others: RevokedEntries) -> Vec<(Users, RevokedTokens)> {
+        let mut learnt = Vec::new();
+        for (id, until) in others.tokens {
+            let is_known = self.tokens.find(&id).is_some();
+            if self.insert(&self.tokens, &id, 0, Some(until)).is_ok() && !is_known {
+                learnt.push((Users::All, RevokedTokens::Id(id)));
+            }
+        }
+        for (user, before, until) in others.users {
+            let known = self.users.find(&user);
+            let is_known = known.is_some_and(|entry| entry.issued_before >= before);
+            let inserted = self.insert(&self.users, &user, before, Some(until));
+            if inserted.is_ok() && !is_known {
+                let users = Users::One((*user).into());
+                learnt.push((users, RevokedTokens::IssuedBefore(before)));
+            }
+        }
+        learnt
+    }
+
     fn insert(
         &self,
         tables: &Tables,
@@ -204,6 +247,14 @@ impl Tables {
         &self.tables[(hash >> 56) as usize]
     }
 
+    fn visit(&self, mut each: impl FnMut(&str, &Entry)) {
+        for table in &self.tables {
+            for (name, entry) in table.load().iter() {
+                each(name, entry);
+            }
+        }
+    }
+
     fn find(&self, name: &str) -> Option<Entry> {
         self.table_of(name).load().get(name).copied()
     }
@@ -270,6 +321,29 @@ mod tests {
         revocations.revoke_user("42", 500, None).unwrap();
         assert!(revocations.is_revoked(&token(None, Some(999)), "42"));
         assert_eq!(revocations.count(), 1);
+    }
+
+    #[test]
+    fn another_node_learns_what_is_revoked() {
+        let (ours, theirs) = (Revocations::default(), Revocations::default());
+        let until = until_after(Duration::from_hours(1));
+        theirs.revoke_token("a", Some(until)).unwrap();
+        theirs.revoke_token("b", None).unwrap();
+        theirs.revoke_user("42", 1_000, None).unwrap();
+        ours.revoke_token("a", None).unwrap();
+        ours.revoke_user("42", 500, None).unwrap();
+        let told = serde_json::to_vec(&theirs.entries()).unwrap();
+        let mut learnt = ours.learn(serde_json::from_slice(&told).unwrap());
+        assert_eq!(
+            learnt.pop(),
+            Some((Users::One("42".into()), RevokedTokens::IssuedBefore(1_000)))
+        );
+        assert_eq!(learnt, [(Users::All, RevokedTokens::Id("b".into()))]);
+        assert!(ours.is_revoked(&token(Some("b"), None), ""));
+        assert!(ours.is_revoked(&token(None, Some(999)), "42"));
+        // It was revoked for ever here.
+        assert!(ours.is_revoked_at(&token(Some("a"), None), "", until));
+        assert!(ours.learn(theirs.entries()).is_empty());
     }
 
     #[test]

@@ -15,11 +15,16 @@ use myriad_shard::Epoch;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use thiserror::Error;
+use tokio::time::{Instant, sleep};
 
 /// A beat is written when none has come for so long.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// A node that has heard no beat for so long no longer hears the stream.
 pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long a node that comes waits for a beat behind a message that is none, before it gives the stream another epoch. Nodes that know
+/// the epoch write one within a second.
+const RUBBISH_TIMEOUT: Duration = Duration::from_secs(5);
+const RUBBISH_PAUSE: Duration = Duration::from_millis(200);
 /// Nodes that write at once: each attempt one of them succeeds.
 const ATTEMPTS_MAX: usize = 1_000;
 
@@ -89,6 +94,18 @@ impl Beats<'_> {
         }
     }
 
+    /// A node that knows the epoch writes a beat behind what is none. Waits for that, as long as nodes may need.
+    async fn last_behind_rubbish(&self) -> Result<Option<LastBeat>, BeatError> {
+        let deadline = Instant::now() + RUBBISH_TIMEOUT;
+        loop {
+            let last = self.last().await?;
+            if !is_rubbish(last) || Instant::now() >= deadline {
+                return Ok(last);
+            }
+            sleep(RUBBISH_PAUSE).await;
+        }
+    }
+
     /// Writes a beat behind that one (0: none). None if another one came first.
     pub(super) async fn write(&self, epoch: Epoch, behind: u64) -> Result<Option<u64>, BeatError> {
         let text = Text {
@@ -117,7 +134,10 @@ impl Beats<'_> {
         choose: impl Fn(Option<LastBeat>) -> Option<Epoch>,
     ) -> Result<Mark, BeatError> {
         for _ in 0..ATTEMPTS_MAX {
-            let last = self.last().await?;
+            let mut last = self.last().await?;
+            if is_rubbish(last) && choose(last).is_none() {
+                last = self.last_behind_rubbish().await?;
+            }
             let epoch = match choose(last) {
                 Some(epoch) => epoch,
                 None => Epoch::new(random_bits().map_err(|_| BeatError::Random)?),
@@ -135,6 +155,11 @@ impl Beats<'_> {
         }
         Err(BeatError::Crowded)
     }
+}
+
+/// Whether the last message where beats stand is none.
+fn is_rubbish(last: Option<LastBeat>) -> bool {
+    last.is_some_and(|beat| beat.epoch.is_none())
 }
 
 /// JetStream has two errors for it: 10071 with one replica, and 10164 with several.

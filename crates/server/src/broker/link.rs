@@ -4,6 +4,7 @@ use super::answers::{Answers, Waiter};
 use super::remarks::Remarks;
 use super::stream::{LogStream, ensure};
 use super::{BrokerSettings, State};
+use crate::nodes::Nodes;
 use async_nats::connection::State as ConnectionState;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, Event};
@@ -173,6 +174,8 @@ pub(super) struct Link {
     pub(super) logs: Box<[Arc<Log>]>,
     pub(super) node: String,
     pub(super) state: Arc<State>,
+    /// The way to other nodes, over the same connection.
+    pub(super) nodes: Arc<Nodes>,
     pub(super) remarks: Remarks,
     settings: BrokerSettings,
 }
@@ -209,8 +212,10 @@ impl Link {
                 known: Mutex::default(),
             })
         });
+        let nodes = Nodes::new(client.clone(), settings.subjects.clone(), node.clone());
         let link = Self {
             client,
+            nodes: Arc::new(nodes),
             publishing,
             reads,
             context,

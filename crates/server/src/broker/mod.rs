@@ -5,7 +5,8 @@
 //! readers ([`reader`], one for each log) to the channel's home. What no history keeps goes by core NATS ([`live`]), at most once. The
 //! thread has a runtime of its own, so that a flood of messages does not delay requests of the API.
 //!
-//! What can be decided without I/O is in the crate `myriad-broker`.
+//! The connection also carries what nodes ask each other ([`crate::nodes`]). What can be decided without I/O is in the crate
+//! `myriad-broker`.
 
 mod answers;
 mod beat;
@@ -23,10 +24,11 @@ mod stream;
 pub use link::BrokerError;
 pub(crate) use settings::{BROKER_PREFIX_DEFAULT, BrokerSettings};
 
-pub(crate) use counts::BrokerCounts;
-
+use crate::control::Cluster;
 use crate::error::ServerError;
 use crate::mailbox::{Letters, Mailbox, mailbox};
+use crate::nodes::Nodes;
+use counts::BrokerCounts;
 use link::Link;
 use myriad_shard::{BrokerTask, Mesh, Namespaces};
 use std::os::fd::RawFd;
@@ -43,6 +45,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// A broker whose thread runs.
 pub(crate) struct Broker {
     tasks: Arc<Mailbox<BrokerTask>>,
+    nodes: Arc<Nodes>,
     /// Gives the thread the mesh, when there is one.
     mesh: Option<oneshot::Sender<Mesh>>,
     state: Arc<State>,
@@ -97,9 +100,10 @@ impl Broker {
         let panicked = || ServerError::Panicked {
             thread: "the broker's thread".into(),
         };
-        let tasks = starting.recv().map_err(|_| panicked())??;
+        let Ready { tasks, nodes } = starting.recv().map_err(|_| panicked())??;
         Ok(Self {
             tasks,
+            nodes,
             mesh: Some(mesh),
             state,
             thread: Some(thread),
@@ -116,8 +120,12 @@ impl Broker {
         self.tasks.raw()
     }
 
-    pub(crate) fn state(&self) -> Arc<State> {
-        Arc::clone(&self.state)
+    /// What the control plane needs of it.
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster {
+            broker: Arc::clone(&self.state),
+            nodes: Arc::clone(&self.nodes),
+        }
     }
 
     /// Begins to read and to publish.
@@ -140,13 +148,19 @@ impl Drop for Broker {
 
 type Opened = (Link, Arc<Mailbox<BrokerTask>>, Letters<BrokerTask>);
 
-/// The life of the broker's thread. Says where tasks are left once it is open.
+/// What others need of a broker that has been opened.
+struct Ready {
+    tasks: Arc<Mailbox<BrokerTask>>,
+    nodes: Arc<Nodes>,
+}
+
+/// The life of the broker's thread. Says what others need once it is open.
 ///
 /// # Errors
 /// It could not be opened.
 fn occupy(
     opening: impl Future<Output = Result<Opened, ServerError>>,
-    started: &SyncSender<Result<Arc<Mailbox<BrokerTask>>, ServerError>>,
+    started: &SyncSender<Result<Ready, ServerError>>,
     meshes: oneshot::Receiver<Mesh>,
 ) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -155,7 +169,8 @@ fn occupy(
         .map_err(ServerError::system("start the broker's runtime"))?;
     runtime.block_on(async {
         let (link, tasks, letters) = opening.await?;
-        let _ = started.send(Ok(tasks));
+        let nodes = Arc::clone(&link.nodes);
+        let _ = started.send(Ok(Ready { tasks, nodes }));
         // Without a mesh the server did not start.
         if let Ok(mesh) = meshes.await {
             run(link, mesh, letters).await;

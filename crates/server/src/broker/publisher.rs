@@ -122,6 +122,7 @@ impl Publisher {
         match task {
             BrokerTask::Publish(submission) => self.handle_submission(submission),
             BrokerTask::RemoveHistory { channel, id } => self.remove_history(&channel, id),
+            BrokerTask::Tell(told) => self.link.nodes.tell(told),
         }
     }
 

@@ -103,6 +103,8 @@ pub(super) struct Reader {
     beat: String,
     /// The last message that is known to stand there.
     last_beat: u64,
+    /// Another message stands where the last beat stood: a node that comes finds no epoch.
+    is_hidden: bool,
     /// When this node tried to write a beat.
     tried: Instant,
     was_live: bool,
@@ -130,6 +132,7 @@ impl Reader {
             told: 0,
             heard: Instant::now(),
             last_beat: 0,
+            is_hidden: false,
             tried: Instant::now(),
             was_live: false,
             was_followed: false,
@@ -354,7 +357,9 @@ impl Reader {
     fn handle_beat(&mut self, sequence: u64, payload: &[u8], steps: &mut Vec<Step>) {
         let is_new = sequence >= self.reading.next_sequence();
         self.last_beat = self.last_beat.max(sequence);
-        let Some(epoch) = beat::parse(payload) else {
+        let beat = beat::parse(payload);
+        self.is_hidden = beat.is_none();
+        let Some(epoch) = beat else {
             self.link.state.counts.count_unreadable();
             if self.link.remarks.may(Remark::Unreadable) {
                 let beat = &self.beat;
@@ -508,7 +513,8 @@ impl Reader {
         let Some(epoch) = self.reading.epoch() else {
             return Ok(());
         };
-        let is_due = silent >= BEAT_INTERVAL + jitter && self.tried.elapsed() >= BEAT_PAUSE;
+        let is_silent = silent >= BEAT_INTERVAL + jitter;
+        let is_due = (is_silent || self.is_hidden) && self.tried.elapsed() >= BEAT_PAUSE;
         if !is_due || !self.reading.is_live() {
             return Ok(());
         }

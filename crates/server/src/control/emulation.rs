@@ -14,6 +14,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, options, post};
+use bytes::Bytes;
 use myriad_shard::{EMULATION, EmulatedRefused, OriginPattern, Settings, Transport, Transports};
 use myriad_wire::centrifuge::{EmulationRequest, Encoding};
 use myriad_wire::http::check_origin;
@@ -158,8 +159,10 @@ async fn emulate(
     match taken {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(EmulatedRefused::UnknownNode) => {
-            let message = "no such node is here; connect again";
-            Err(Refusal::new(StatusCode::NOT_FOUND, "path", message))
+            let node = request.node.into_owned();
+            let body = Bytes::copy_from_slice(&body);
+            control.emulate_elsewhere(&node, encoding, body).await?;
+            Ok(StatusCode::NO_CONTENT)
         }
         Err(EmulatedRefused::Busy) => Err(Refusal::busy(
             "too many commands are on their way; send them again after a second",

@@ -2,12 +2,11 @@
 
 mod process;
 
-use super::Control;
 use super::api::Method;
 use super::error::Refusal;
 use super::places::Eviction;
+use super::{Cluster, Control};
 use crate::auth::{Authority, ShownTokens};
-use crate::broker::BrokerCounts;
 use crate::proxy::ProxyMetrics;
 use crate::webhooks::WebhookCounts;
 use axum::body::Bytes;
@@ -183,7 +182,7 @@ struct RequestLabels {
 
 impl Registered {
     /// Everything that is shown.
-    pub(crate) fn new(mesh: Mesh, tokens: Arc<Authority>, broker: Option<&BrokerCounts>) -> Self {
+    pub(crate) fn new(mesh: Mesh, tokens: Arc<Authority>, cluster: Option<&Cluster>) -> Self {
         let mut registry = Registry::default();
         let requests = RequestCounts::default();
         let tables = Arc::<OnceLock<Vec<Pid>>>::default();
@@ -203,8 +202,9 @@ impl Registered {
         let bodies = BodyCounts::registered(ours);
         let webhooks = WebhookCounts::registered(ours);
         let proxies = ProxyMetrics::registered(ours);
-        if let Some(broker) = broker {
-            broker.register(ours);
+        if let Some(cluster) = cluster {
+            cluster.broker.counts.register(ours);
+            cluster.nodes.counts.register(ours);
         }
         ours.register_collector(Box::new(Shards { mesh }));
         ours.register_collector(Box::new(ShownTokens(tokens)));

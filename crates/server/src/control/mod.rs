@@ -12,6 +12,7 @@ mod health;
 mod inbound;
 mod key;
 mod metrics;
+mod nodes;
 mod origin;
 mod places;
 mod requests;
@@ -30,6 +31,7 @@ use crate::broker;
 use crate::config::{ApiKey, Config};
 use crate::debug_log::{self, PublishLog};
 use crate::error::ServerError;
+use crate::nodes::Nodes;
 use crate::proxy::Application;
 use crate::webhooks::Receivers;
 use api::Api;
@@ -56,6 +58,12 @@ pub(crate) enum Stage {
     Draining,
     /// Every shard has ended.
     Stopped,
+}
+
+/// What a node of a cluster has beside what a server alone has.
+pub(crate) struct Cluster {
+    pub(crate) broker: Arc<broker::State>,
+    pub(crate) nodes: Arc<Nodes>,
 }
 
 /// What every request may need.
@@ -88,6 +96,8 @@ pub(crate) struct Control {
     pub(crate) webhooks: OnceLock<Arc<Receivers>>,
     /// What is known of the broker; none without one.
     pub(crate) broker: Option<Arc<broker::State>>,
+    /// The way to the other nodes of a cluster; none without a broker.
+    pub(crate) nodes: Option<Arc<Nodes>>,
     /// Development: `/` shows a page, and there is an `/echo`.
     pub(crate) is_development: bool,
 }
@@ -104,10 +114,12 @@ impl Control {
         key: Option<Arc<str>>,
         driver: &'static str,
         stage: watch::Receiver<Stage>,
-        broker: Option<Arc<broker::State>>,
+        cluster: Option<Cluster>,
     ) -> Result<Self, ServerError> {
-        let counts = broker.as_ref().map(|broker| &broker.counts);
-        let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens), counts);
+        let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens), cluster.as_ref());
+        let (broker, nodes) = cluster
+            .map(|cluster| (cluster.broker, cluster.nodes))
+            .unzip();
         let application = Application::new(config, metrics.proxies(), None)?;
         let keys = Keys::new(&config.api, key.as_deref());
         let settings = &config.settings;
@@ -133,6 +145,7 @@ impl Control {
             application: ArcSwap::from_pointee(application),
             webhooks: OnceLock::new(),
             broker,
+            nodes,
             is_development: settings.echo,
         })
     }

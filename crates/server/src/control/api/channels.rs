@@ -2,12 +2,14 @@
 
 use super::super::Control;
 use super::asking::{self, page_size};
+use super::everywhere::{Everywhere, Merged};
 use super::fault::{Code, Fault};
 use super::json::push_string;
 use super::method::{Request, Scope};
 use super::reply::{Json, Reply};
 use myriad_shard::{ChannelPattern, ChannelsPage, ChannelsWish, Inquiry, InquiryAnswer};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +24,7 @@ const CHOICES_MAX: usize = 64;
 /// Names that a shard looks at in a turn, if each costs nothing but a comparison.
 const NAMES_A_TURN: usize = 4_096;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Channels<'a> {
     #[serde(borrow, default)]
@@ -66,7 +68,53 @@ impl<'a> Request<'a> for Channels<'a> {
     }
 }
 
-/// The channels of all shards, or the first of them. A channel among the first of all is among the first of every shard that has it.
+/// Channels of a node.
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    channels: BTreeMap<Cow<'a, str>, Clients>,
+    #[serde(borrow, default)]
+    cursor: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Clients {
+    num_clients: u32,
+}
+
+impl From<Page<'_>> for ChannelsPage {
+    fn from(page: Page<'_>) -> Self {
+        let channels = page.channels.into_iter();
+        Self {
+            channels: channels
+                .map(|(name, clients)| ((*name).into(), clients.num_clients))
+                .collect(),
+            has_more: page.cursor.is_some(),
+        }
+    }
+}
+
+impl<'a> Everywhere<'a> for Channels<'a> {
+    fn merge(&self, results: &[&RawValue]) -> Merged {
+        let is_whole = self.limit.unwrap_or_default() == 0;
+        let merged = || -> Reply {
+            let channels_max = page_size(self.limit, CHANNELS_MAX)?;
+            let pages = results
+                .iter()
+                .map(|result| serde_json::from_str::<Page<'_>>(result.get()));
+            let pages: Result<Vec<_>, _> = pages.collect();
+            let pages = pages.map_err(|error| Fault::of_another_version(&error))?;
+            merge(
+                pages.into_iter().map(ChannelsPage::from),
+                channels_max,
+                is_whole,
+            )
+        };
+        Merged::List(merged())
+    }
+}
+
+/// The channels of all shards, or of all nodes, or the first of them. A channel among the first of all is among the first of every shard that has it.
 fn merge(pages: impl Iterator<Item = ChannelsPage>, channels_max: usize, is_whole: bool) -> Reply {
     let (mut channels, mut has_more) = (BTreeMap::new(), false);
     for page in pages {
@@ -231,6 +279,26 @@ mod tests {
             let fault = compile(pattern).unwrap_err();
             assert!(fault.detail().contains(words), "{fault:?}");
         }
+    }
+
+    #[test]
+    fn clients_of_several_nodes_are_added_up() {
+        let request: Channels<'_> = serde_json::from_str("{}").unwrap();
+        let results = [
+            r#"{"channels":{"b\"":{"num_clients":1},"c":{"num_clients":2}}}"#,
+            r#"{"channels":{"a":{"num_clients":3},"c":{"num_clients":4}}}"#,
+        ];
+        let results = results.map(|json| RawValue::from_string(json.into()).unwrap());
+        let Merged::List(reply) = request.merge(&[&results[0], &results[1]]) else {
+            unreachable!("channels are a list");
+        };
+        assert_eq!(
+            reply,
+            Ok(Json(
+                r#"{"channels":{"a":{"num_clients":3},"b\"":{"num_clients":1},"c":{"num_clients":6}}}"#
+                    .into()
+            ))
+        );
     }
 
     #[test]

@@ -2,17 +2,21 @@
 
 use super::super::Control;
 use super::asking::{self, page_size};
+use super::everywhere::{answer_node, deadline, told, with_missing};
 use super::fault::Fault;
 use super::json::{push_named_bytes, push_string};
-use super::method::{Request, Scope};
+use super::method::{Method, Request, Scope};
 use super::orders::{self, Selection};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
+use crate::nodes::{Wanted, Whom};
 use myriad_shard::{ConnectionQuestion, Deed, Described, MetaFilter, TokenIdentity};
 use myriad_wire::centrifuge::{is_json, json_without_line_breaks};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Connections of one result.
@@ -24,7 +28,7 @@ pub(super) const CHANNELS_MAX: usize = 32;
 /// Entries of the field `meta`.
 pub(super) const META_ENTRIES_MAX: usize = 8;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Connections<'a> {
     #[serde(borrow, default)]
@@ -62,10 +66,14 @@ impl Cursor {
         };
         match text {
             "" => Ok(Self::default()),
-            _ => read().ok_or_else(|| {
-                Fault::bad("field \"cursor\" is no cursor of a result of connections; send that, or nothing")
-            }),
+            _ => read().ok_or_else(Self::fault),
         }
+    }
+
+    fn fault() -> Fault {
+        Fault::bad(
+            "field \"cursor\" is no cursor of a result of connections; send that, or nothing",
+        )
     }
 }
 
@@ -77,6 +85,88 @@ fn has_entries(meta: &[u8], wanted: &Map<String, Value>) -> bool {
     wanted
         .iter()
         .all(|(key, value)| meta.get(key) == Some(value))
+}
+
+/// Connections of a node.
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    connections: BTreeMap<&'a str, &'a RawValue>,
+    #[serde(borrow, default)]
+    cursor: Option<&'a str>,
+}
+
+/// Where the connections of all nodes are read on: a node, and where a page begins there.
+fn split_cursor(cursor: &str) -> Result<(&str, &str), Fault> {
+    match cursor.split_once('-') {
+        Some((node, from)) => Ok((node, from)),
+        None if cursor.is_empty() => Ok(("", "")),
+        None => Err(Cursor::fault()),
+    }
+}
+
+impl Connections<'_> {
+    /// The connections of all nodes, one node after the other in the order of their names, until a page is full.
+    pub(super) async fn answer_for_all(mut self, control: &Control) -> Reply {
+        let Some(nodes) = &control.nodes else {
+            return self.answer(control).await;
+        };
+        let max = page_size(self.limit.or(Some(CONNECTIONS_DEFAULT)), CONNECTIONS_MAX)?;
+        let cursor = self.cursor.take().unwrap_or_default();
+        let (first, first_from) = split_cursor(&cursor)?;
+        let mut names = nodes.others();
+        names.push(nodes.name().to_owned());
+        names.sort_unstable();
+        names.retain(|name| &**name >= first);
+        let deadline = deadline();
+        let (mut all, mut count, mut missing) = (String::new(), 0, Vec::new());
+        let mut next = None;
+        for name in &names {
+            if count == max {
+                next = Some(format!("{name}-"));
+                break;
+            }
+            // Where the node of the cursor has gone, the next one is read from its beginning.
+            let from = if name == first { first_from } else { "" };
+            self.cursor = Some(from.to_owned().into());
+            self.limit = i64::try_from(max - count).ok();
+            let request = Json::of(&self).0;
+            let result = if name == nodes.name() {
+                let own = answer_node(control, Method::Connections, 0, &request).await?;
+                own.0
+            } else {
+                let wanted = Wanted {
+                    what: Method::Connections.name(),
+                    seed: 0,
+                    payload: request.into(),
+                };
+                let gathered = nodes.ask(Whom::One(name), wanted, deadline).await;
+                let Some((_, answer)) = gathered.answers.first() else {
+                    missing.push(&**name);
+                    continue;
+                };
+                told(name, answer)?.get().to_owned()
+            };
+            let page: Page<'_> =
+                serde_json::from_str(&result).map_err(|error| Fault::of_another_version(&error))?;
+            count += page.connections.len();
+            for (client, connection) in page.connections {
+                let comma = if all.is_empty() { "" } else { "," };
+                write!(all, r#"{comma}"{client}":{connection}"#)
+                    .expect("a String takes everything");
+            }
+            if let Some(from) = page.cursor {
+                next = Some(format!("{name}-{from}"));
+                break;
+            }
+        }
+        let mut json = format!(r#"{{"connections":{{{all}}}"#);
+        if let Some(next) = next {
+            write!(json, r#","cursor":"{next}""#).expect("a String takes everything");
+        }
+        json.push('}');
+        Ok(with_missing(Json(json), &missing))
+    }
 }
 
 impl<'a> Request<'a> for Connections<'a> {
@@ -246,6 +336,10 @@ mod tests {
         for text in ["3", "-", "a-1", "1-", "1--1", "-1-1"] {
             assert!(Cursor::read(text).is_err(), "{text}");
         }
+        assert_eq!(split_cursor("").unwrap(), ("", ""));
+        assert_eq!(split_cursor("0f1e-3-70").unwrap(), ("0f1e", "3-70"));
+        assert_eq!(split_cursor("0f1e-").unwrap(), ("0f1e", ""));
+        assert!(split_cursor("0f1e").is_err());
     }
 
     #[test]

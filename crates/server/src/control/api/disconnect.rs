@@ -1,19 +1,21 @@
 //! `disconnect`: ends connections.
 
 use super::super::Control;
+use super::everywhere::{Everywhere, Merged};
 use super::fault::Fault;
 use super::method::{Request, Scope};
 use super::orders::{self, Selection};
 use super::reply::{Json, Reply};
 use myriad_shard::{ApplicationClose, Deed};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The code where the request has none: clients stay away.
 const FORCE_DISCONNECT: u32 = 3503;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Disconnect<'a> {
     #[serde(borrow, default)]
@@ -37,7 +39,7 @@ pub(super) struct Disconnect<'a> {
 }
 
 /// What clients are told.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Told<'a> {
     #[serde(default)]
@@ -45,7 +47,7 @@ struct Told<'a> {
     #[serde(borrow, default)]
     reason: Option<Cow<'a, str>>,
     /// Older libraries send it; the code decides.
-    #[serde(default, rename = "reconnect")]
+    #[serde(default, rename = "reconnect", skip_serializing)]
     _reconnect: Option<IgnoredAny>,
 }
 
@@ -80,5 +82,11 @@ impl<'a> Request<'a> for Disconnect<'a> {
             orders::carry_out(control, whose, Deed::Disconnect(close)).await?;
         }
         Ok(Json::empty())
+    }
+}
+
+impl<'a> Everywhere<'a> for Disconnect<'a> {
+    fn merge(&self, _results: &[&RawValue]) -> Merged {
+        Merged::Done
     }
 }

@@ -28,7 +28,6 @@ pub(crate) enum Code {
 
 impl Code {
     /// All of them.
-    #[cfg(test)]
     pub(super) const ALL: [Self; 8] = [
         Self::Internal,
         Self::UnknownChannel,
@@ -60,6 +59,13 @@ impl Code {
                 StatusCode::RANGE_NOT_SATISFIABLE,
             ),
         }
+    }
+
+    /// The code of a number; that of an error inside of the server, if there is none.
+    pub(super) fn numbered(number: u32) -> Self {
+        let mut all = Self::ALL.into_iter();
+        let code = all.find(|code| code.number() == number);
+        code.unwrap_or(Self::Internal)
     }
 
     /// Its number.
@@ -123,6 +129,14 @@ impl Fault {
         Self::new(
             Code::Internal,
             "a shard did not answer in time; whether the request was carried out is unknown",
+        )
+    }
+
+    /// What another node answers cannot be read. `what` is the node, or what is wrong.
+    pub(super) fn of_another_version(what: &impl std::fmt::Display) -> Self {
+        Self::new(
+            Code::Internal,
+            format!("a node answers in a form of another version: {what}"),
         )
     }
 

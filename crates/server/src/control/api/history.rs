@@ -8,7 +8,7 @@ use super::method::{Request, Scope};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
 use myriad_shard::{Content, HistoryAnswer, HistoryWish, InquiryAnswer, Kept, Mesh, Position};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use std::fmt::Write;
 const RESULT_BYTES_MAX: usize = 16 << 20;
 
 /// A position as a request names it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Since<'a> {
     #[serde(default)]

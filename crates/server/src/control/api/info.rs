@@ -2,15 +2,16 @@
 
 use super::super::Control;
 use super::asking;
+use super::everywhere::{self, Everywhere, Merged};
 use super::fault::Fault;
 use super::json::push_string;
 use super::method::{Request, Scope};
 use super::reply::{Json, Reply};
-use myriad_shard::{Figures, Inquiry, InquiryAnswer};
-use serde::Deserialize;
+use myriad_shard::{Figures, Inquiry, InquiryAnswer, UserHasher};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::fmt::Write;
-use std::hash::RandomState;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::{Instant as Deadline, timeout_at};
@@ -19,7 +20,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// No field.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Info {}
 
@@ -66,9 +67,31 @@ impl<'a> Request<'a> for Info {
     }
 }
 
+/// Figures of nodes.
+#[derive(Deserialize)]
+struct Nodes<'a> {
+    #[serde(borrow)]
+    nodes: Vec<&'a RawValue>,
+}
+
+impl<'a> Everywhere<'a> for Info {
+    fn merge(&self, results: &[&RawValue]) -> Merged {
+        let merge = || -> Reply {
+            let mut all = Vec::new();
+            for result in results {
+                let read = serde_json::from_str::<Nodes<'_>>(result.get());
+                let read = read.map_err(|error| Fault::of_another_version(&error))?;
+                all.extend(read.nodes.iter().map(|node| node.get()));
+            }
+            Ok(Json(format!(r#"{{"nodes":[{}]}}"#, all.join(","))))
+        };
+        Merged::List(merge())
+    }
+}
+
 /// The figures of all shards, with each user once.
 async fn figures(control: &Control, deadline: Deadline) -> Result<Figures, Fault> {
-    let hasher = RandomState::new();
+    let hasher = UserHasher::new(everywhere::seed());
     let answers = asking::every_shard(control, &Inquiry::Figures { hasher }, deadline).await?;
     let (mut sum, mut users) = (Figures::default(), HashSet::new());
     for answer in answers {
@@ -87,7 +110,7 @@ async fn figures(control: &Control, deadline: Deadline) -> Result<Figures, Fault
 fn result(control: &Control, figures: &Figures) -> Json {
     let uname = rustix::system::uname();
     let mut json = String::from(r#"{"nodes":[{"uid":"#);
-    push_string(control.mesh.epoch().as_str(), &mut json);
+    push_string(control.mesh.node(), &mut json);
     json.push_str(r#","name":"#);
     push_string(&uname.nodename().to_string_lossy(), &mut json);
     json.push_str(r#","version":"#);

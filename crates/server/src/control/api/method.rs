@@ -1,9 +1,13 @@
 //! The table of methods.
 //!
 //! A method is a line of the table and a type that reads its request and answers it ([`Request`]). The line gives it a path, a place
-//! in batches, in the legacy form, in the rights of keys and in the metrics.
+//! in batches, in the legacy form, in the rights of keys and in the metrics. One that is marked `everywhere` concerns the clients of all
+//! nodes of a cluster ([`everywhere`]), with `_counted` where nodes have to know more of each other than the API tells. One that is marked
+//! `one_by_one` does, too, and asks the nodes by itself.
 
 use super::super::Control;
+use super::everywhere;
+use super::fault::Fault;
 use super::reply::Reply;
 use super::{
     broadcast, channels, connections, disconnect, history, info, presence, publish, refresh,
@@ -38,8 +42,45 @@ impl<'a> Scope<'a> {
     }
 }
 
+macro_rules! answer {
+    ($variant:ident, $request:ident, $control:ident) => {
+        $request.answer($control).await
+    };
+    ($variant:ident, $request:ident, $control:ident, everywhere_counted) => {
+        answer!($variant, $request, $control, everywhere)
+    };
+    ($variant:ident, $request:ident, $control:ident, everywhere) => {
+        if let Some(nodes) = &$control.nodes {
+            let mut request = $request;
+            let json = everywhere::written_request(&mut request);
+            let (own, others) = everywhere::ask_all($control, nodes, Method::$variant, json).await;
+            everywhere::put_together(&request, own?, &others)
+        } else {
+            $request.answer($control).await
+        }
+    };
+    ($variant:ident, $request:ident, $control:ident, one_by_one) => {
+        $request.answer_for_all($control).await
+    };
+}
+
+macro_rules! answer_node {
+    ($request:ident, $control:ident, $seed:ident) => {{
+        // No node of this version asks.
+        let _ = ($request, $control, $seed);
+        Err(Fault::bad("this method concerns one node only"))
+    }};
+    ($request:ident, $control:ident, $seed:ident, everywhere_counted) => {
+        $request.answer_node($control, $seed).await
+    };
+    ($request:ident, $control:ident, $seed:ident, $everywhere:ident) => {{
+        let _ = $seed;
+        $request.answer($control).await
+    }};
+}
+
 macro_rules! methods {
-    ($($(#[$meta:meta])* $name:literal $variant:ident($request:ty),)*) => {
+    ($($(#[$meta:meta])* $name:literal $variant:ident($request:ty) $($everywhere:ident)?,)*) => {
         /// A method's name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) enum Method {
@@ -100,10 +141,17 @@ macro_rules! methods {
                 }
             }
 
-            /// Carries it out.
+            /// Carries it out, on all nodes that it concerns.
             pub(super) async fn answer(self, control: &Control) -> Reply {
                 match self {
-                    $(Self::$variant(request) => request.answer(control).await,)*
+                    $(Self::$variant(request) => answer!($variant, request, control $(, $everywhere)?),)*
+                }
+            }
+
+            /// Carries it out here, for another node.
+            pub(super) async fn answer_node(self, control: &Control, seed: u64) -> Reply {
+                match self {
+                    $(Self::$variant(request) => answer_node!(request, control, seed $(, $everywhere)?),)*
                 }
             }
         }
@@ -116,32 +164,32 @@ methods! {
     #[serde(borrow)]
     "broadcast" Broadcast(broadcast::Broadcast<'a>),
     #[serde(borrow)]
-    "presence" Presence(presence::Presence<'a>),
+    "presence" Presence(presence::Presence<'a>) everywhere,
     #[serde(borrow)]
-    "presence_stats" PresenceStats(presence::PresenceStats<'a>),
+    "presence_stats" PresenceStats(presence::PresenceStats<'a>) everywhere_counted,
     #[serde(borrow)]
     "history" History(history::History<'a>),
     #[serde(borrow)]
     "history_remove" HistoryRemove(history::HistoryRemove<'a>),
     #[serde(borrow)]
-    "channels" Channels(channels::Channels<'a>),
-    "info" Info(info::Info),
+    "channels" Channels(channels::Channels<'a>) everywhere,
+    "info" Info(info::Info) everywhere,
     #[serde(borrow)]
-    "subscribe" Subscribe(subscribe::Subscribe<'a>),
+    "subscribe" Subscribe(subscribe::Subscribe<'a>) everywhere,
     #[serde(borrow)]
-    "unsubscribe" Unsubscribe(unsubscribe::Unsubscribe<'a>),
+    "unsubscribe" Unsubscribe(unsubscribe::Unsubscribe<'a>) everywhere,
     #[serde(borrow)]
-    "disconnect" Disconnect(disconnect::Disconnect<'a>),
+    "disconnect" Disconnect(disconnect::Disconnect<'a>) everywhere,
     #[serde(borrow)]
-    "refresh" Refresh(refresh::Refresh<'a>),
+    "refresh" Refresh(refresh::Refresh<'a>) everywhere,
     #[serde(borrow)]
-    "connections" Connections(connections::Connections<'a>),
+    "connections" Connections(connections::Connections<'a>) one_by_one,
     #[serde(borrow)]
     "trace" Trace(trace::Trace<'a>),
     #[serde(borrow)]
-    "revoke_token" RevokeToken(revoke::RevokeToken<'a>),
+    "revoke_token" RevokeToken(revoke::RevokeToken<'a>) everywhere,
     #[serde(borrow)]
-    "invalidate_user_tokens" InvalidateUserTokens(revoke::InvalidateUserTokens<'a>),
+    "invalidate_user_tokens" InvalidateUserTokens(revoke::InvalidateUserTokens<'a>) everywhere,
     #[serde(borrow)]
     "rpc" Rpc(rpc::Rpc<'a>),
 }

@@ -4,10 +4,11 @@ use super::super::Control;
 use super::fault::{Code, Fault};
 use super::publication::{binary, json};
 use myriad_shard::{
-    ClientId, Deed, InquiryAnswer, OptionOverrides, OrderDone, OrderRefused, Payload, Users, Whose,
+    ClientId, Deed, InquiryAnswer, OptionOverrides, OrderDone, OrderRefused, Payload,
+    RevokedTokens, Users, Whose,
 };
 use myriad_wire::centrifuge::json_without_line_breaks;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -120,6 +121,19 @@ pub(super) async fn order(
         .collect())
 }
 
+/// Ends the connections that were opened with revoked tokens.
+pub(in super::super) async fn end_revoked(
+    control: &Control,
+    (users, tokens): (Users, RevokedTokens),
+) -> Result<(), Fault> {
+    let whose = Whose {
+        users,
+        ..Whose::default()
+    };
+    carry_out(control, whose, Deed::EndRevoked(tokens)).await?;
+    Ok(())
+}
+
 /// An error if an order could not be carried out for some connections.
 pub(super) fn check_done(done: &[OrderDone], why: &str) -> Result<(), Fault> {
     let failed: u64 = done.iter().map(|done| done.failed).sum();
@@ -180,7 +194,7 @@ pub(super) fn information(
 }
 
 /// The field `override`.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Overrides {
     presence: Option<Switch>,
@@ -191,7 +205,7 @@ pub(super) struct Overrides {
 }
 
 /// An option with a value. Some libraries leave a false one out.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct Switch {
     value: Option<bool>,

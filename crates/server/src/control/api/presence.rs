@@ -2,22 +2,26 @@
 
 use super::super::Control;
 use super::asking::{self, Turn, page_size};
+use super::everywhere::{self, Everywhere, Merged};
 use super::fault::{Code, Fault};
 use super::json::push_client;
 use super::method::{Request, Scope};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
-use myriad_shard::{ClientId, Inquiry, InquiryAnswer, MembersPage};
-use serde::Deserialize;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use myriad_shard::{ClientId, ClientInfo, Inquiry, InquiryAnswer, MembersPage, UserHasher};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
-use std::hash::RandomState;
+use std::sync::Arc;
 
 /// Members of one result.
 pub(super) const MEMBERS_MAX: usize = 10_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Presence<'a> {
     #[serde(borrow)]
@@ -28,7 +32,7 @@ pub(super) struct Presence<'a> {
     cursor: Option<Cow<'a, str>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PresenceStats<'a> {
     #[serde(borrow)]
@@ -94,6 +98,15 @@ impl<'a> Request<'a> for Presence<'a> {
     }
 }
 
+fn too_many(members_max: usize) -> Fault {
+    Fault::new(
+        Code::LimitExceeded,
+        format!(
+            "the channel has more than {members_max} clients; read pages by \"limit\" and \"cursor\""
+        ),
+    )
+}
+
 /// The members of all shards, or the first of them.
 fn members(pages: Vec<MembersPage>, members_max: usize, is_whole: bool) -> Reply {
     let has_more = pages.iter().any(|page| page.has_more);
@@ -101,12 +114,7 @@ fn members(pages: Vec<MembersPage>, members_max: usize, is_whole: bool) -> Reply
     let has_more = has_more || members.len() > members_max;
     if has_more && is_whole {
         // Part of a list must not pass for the whole.
-        return Err(Fault::new(
-            Code::LimitExceeded,
-            format!(
-                "the channel has more than {members_max} clients; read pages by \"limit\" and \"cursor\""
-            ),
-        ));
+        return Err(too_many(members_max));
     }
     members.sort_unstable_by_key(|info| info.client);
     members.truncate(members_max);
@@ -133,17 +141,277 @@ impl<'a> Request<'a> for PresenceStats<'a> {
     }
 
     async fn answer(self, control: &Control) -> Reply {
+        let seed = everywhere::seed();
+        Ok(self.count(control, seed).await?.told())
+    }
+}
+
+impl PresenceStats<'_> {
+    /// Answers another node, with its seed.
+    pub(super) async fn answer_node(self, control: &Control, seed: u64) -> Reply {
+        Ok(Json::of(&self.count(control, seed).await?))
+    }
+
+    /// The members of this node.
+    async fn count(self, control: &Control, seed: u64) -> Result<Counts, Fault> {
         check(control, &self.channel)?;
         let inquiry = Inquiry::MemberCounts {
             channel: self.channel.into(),
-            hasher: RandomState::new(),
+            hasher: UserHasher::new(seed),
         };
         let (pages, _turn) = ask(control, &inquiry).await?;
-        let clients: u64 = pages.iter().map(|page| u64::from(page.clients)).sum();
-        let users: HashSet<u64> = pages.into_iter().flat_map(|page| page.users).collect();
-        Ok(Json(format!(
-            r#"{{"num_clients":{clients},"num_users":{}}}"#,
-            users.len()
-        )))
+        Ok(Counts {
+            clients: pages.iter().map(|page| page.clients).sum(),
+            users: pages.into_iter().flat_map(|page| page.users).collect(),
+        })
+    }
+}
+
+/// How many members there are. Nodes tell each other this; the API tells only how many users there are.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(in super::super) struct Counts {
+    pub(in super::super) clients: u32,
+    /// Hashes of users, with one seed on all nodes.
+    pub(in super::super) users: HashSet<u64>,
+}
+
+impl Counts {
+    fn told(&self) -> Json {
+        Json(format!(
+            r#"{{"num_clients":{},"num_users":{}}}"#,
+            self.clients,
+            self.users.len()
+        ))
+    }
+}
+
+/// Members of a node, or of several: of each its JSON, by its client id.
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    presence: BTreeMap<&'a str, &'a RawValue>,
+    #[serde(borrow, default)]
+    cursor: Option<Cow<'a, str>>,
+}
+
+impl<'a> Everywhere<'a> for Presence<'a> {
+    fn merge(&self, results: &[&RawValue]) -> Merged {
+        let is_whole = self.limit.unwrap_or_default() == 0;
+        let merge = || -> Reply {
+            let members_max = page_size(self.limit, MEMBERS_MAX)?;
+            let (mut members, mut has_more) = (BTreeMap::new(), false);
+            for result in results {
+                let page: Page<'_> = serde_json::from_str(result.get())
+                    .map_err(|error| Fault::of_another_version(&error))?;
+                members.extend(page.presence);
+                has_more |= page.cursor.is_some();
+            }
+            has_more |= members.len() > members_max;
+            if has_more && is_whole {
+                return Err(too_many(members_max));
+            }
+            let mut json = String::from(r#"{"presence":{"#);
+            let mut last = None;
+            for (index, (client, member)) in members.iter().take(members_max).enumerate() {
+                let comma = if index == 0 { "" } else { "," };
+                write!(json, r#"{comma}"{client}":{member}"#).expect("a String takes everything");
+                last = Some(client);
+            }
+            json.push('}');
+            if let Some(last) = last.filter(|_| has_more) {
+                write!(json, r#","cursor":"{last}""#).expect("a String takes everything");
+            }
+            json.push('}');
+            Ok(Json(json))
+        };
+        Merged::List(merge())
+    }
+}
+
+impl<'a> Everywhere<'a> for PresenceStats<'a> {
+    fn merge(&self, results: &[&RawValue]) -> Merged {
+        let merge = || -> Reply {
+            let mut all = Counts::default();
+            for result in results {
+                let counts: Counts = serde_json::from_str(result.get())
+                    .map_err(|error| Fault::of_another_version(&error))?;
+                all.clients = all.clients.saturating_add(counts.clients);
+                all.users.extend(counts.users);
+            }
+            Ok(all.told())
+        };
+        Merged::List(merge())
+    }
+}
+
+/// The request for the first members of a channel after one.
+pub(in super::super) fn members_of_node(
+    channel: &str,
+    after: Option<ClientId>,
+    members_max: usize,
+) -> String {
+    let request = Presence {
+        channel: channel.into(),
+        limit: i64::try_from(members_max).ok(),
+        cursor: after.map(|after| after.to_string().into()),
+    };
+    Json::of(&request).0
+}
+
+/// The request for the number of a channel's members.
+pub(in super::super) fn counts_of_node(channel: &str) -> String {
+    let request = PresenceStats {
+        channel: channel.into(),
+    };
+    Json::of(&request).0
+}
+
+/// What a node says of a channel's members.
+pub(in super::super) enum MembersOfNode {
+    Page {
+        members: Vec<ClientInfo>,
+        has_more: bool,
+    },
+    Counts(Counts),
+}
+
+/// A member as the API tells it.
+#[derive(Deserialize)]
+struct Member<'a> {
+    #[serde(borrow)]
+    user: Cow<'a, str>,
+    client: &'a str,
+    #[serde(borrow, default)]
+    conn_info: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    b64conn_info: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    chan_info: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    b64chan_info: Option<Cow<'a, str>>,
+}
+
+impl MembersOfNode {
+    /// Reads the result of [`Presence`] or of [`PresenceStats`].
+    pub(in super::super) fn read(node: &str, result: &RawValue) -> Result<Self, Fault> {
+        let json = result.get();
+        let read = || {
+            if let Ok(counts) = serde_json::from_str(json) {
+                return Some(Self::Counts(counts));
+            }
+            let page: Page<'_> = serde_json::from_str(json).ok()?;
+            let members = page.presence.values();
+            let members = members.map(|member| info_of(member.get()));
+            Some(Self::Page {
+                members: members.collect::<Option<_>>()?,
+                has_more: page.cursor.is_some(),
+            })
+        };
+        read().ok_or_else(|| Fault::of_another_version(&node))
+    }
+}
+
+fn info_of(json: &str) -> Option<ClientInfo> {
+    let member: Member<'_> = serde_json::from_str(json).ok()?;
+    let bytes = |json: Option<&RawValue>, encoded: Option<&str>| -> Option<Option<Arc<[u8]>>> {
+        Some(match (json, encoded) {
+            (_, Some(encoded)) => Some(BASE64_STANDARD.decode(encoded).ok()?.into()),
+            (Some(json), None) => Some(json.get().as_bytes().into()),
+            (None, None) => None,
+        })
+    };
+    Some(ClientInfo {
+        user: (*member.user).into(),
+        client: ClientId::parse(member.client)?,
+        connection_info: bytes(member.conn_info, member.b64conn_info.as_deref())?,
+        channel_info: bytes(member.chan_info, member.b64chan_info.as_deref())?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.into()).unwrap()
+    }
+
+    fn merged<'a>(request: &impl Everywhere<'a>, results: &[&str]) -> Reply {
+        let results: Vec<_> = results.iter().map(|json| raw(json)).collect();
+        let results: Vec<_> = results.iter().map(|json| &**json).collect();
+        match request.merge(&results) {
+            Merged::List(reply) => reply,
+            Merged::Done => unreachable!("members are a list"),
+        }
+    }
+
+    #[test]
+    fn members_of_nodes_are_one_list_in_pages() {
+        let request = |limit| Presence {
+            channel: "a".into(),
+            limit,
+            cursor: None,
+        };
+        let ours = r#"{"presence":{"a":{"user":"1"},"d":{"user":"2"}}}"#;
+        let theirs = r#"{"presence":{"b":{"user":"3"},"c":{"user":"4"}},"cursor":"c"}"#;
+        assert_eq!(
+            merged(&request(Some(2)), &[ours, theirs]),
+            Ok(Json(
+                r#"{"presence":{"a":{"user":"1"},"b":{"user":"3"}},"cursor":"b"}"#.into()
+            ))
+        );
+        let whole = merged(&request(None), &[ours, theirs]).unwrap_err();
+        assert_eq!(whole.code, Code::LimitExceeded);
+        assert_eq!(
+            merged(&request(None), &[ours]),
+            Ok(Json(
+                r#"{"presence":{"a":{"user":"1"},"d":{"user":"2"}}}"#.into()
+            ))
+        );
+        assert!(merged(&request(None), &[ours, "{}"]).is_err());
+    }
+
+    #[test]
+    fn users_of_several_nodes_count_once() {
+        let request = PresenceStats {
+            channel: "a".into(),
+        };
+        let results = [
+            r#"{"clients":2,"users":[1,18446744073709551615]}"#,
+            r#"{"clients":3,"users":[1,2]}"#,
+        ];
+        assert_eq!(
+            merged(&request, &results),
+            Ok(Json(r#"{"num_clients":5,"num_users":3}"#.into()))
+        );
+    }
+
+    #[test]
+    fn a_member_is_read_as_it_was_written() {
+        let member = ClientInfo {
+            user: "\u{1F600}\"".into(),
+            client: ClientId([7; 16]),
+            connection_info: Some(br#"{"name":"Ada"}"#[..].into()),
+            channel_info: Some([0xff, 0][..].into()),
+        };
+        let mut json = String::new();
+        push_client(&member, &mut json);
+        let read = info_of(&json).unwrap();
+        assert_eq!(
+            (
+                read.user,
+                read.client,
+                read.connection_info,
+                read.channel_info
+            ),
+            (
+                member.user,
+                member.client,
+                member.connection_info,
+                member.channel_info
+            )
+        );
+        assert!(info_of(r#"{"user":"1","client":"x"}"#).is_none());
+        assert!(MembersOfNode::read("b", &raw("7")).is_err());
     }
 }

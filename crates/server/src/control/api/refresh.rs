@@ -1,15 +1,16 @@
 //! `refresh`: says when connections expire.
 
 use super::super::Control;
+use super::everywhere::{Everywhere, Merged};
 use super::method::{Request, Scope};
 use super::orders::{self, Selection, information, time_left};
 use super::reply::{Json, Reply};
 use myriad_shard::{Deed, Refreshed};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Refresh<'a> {
     #[serde(borrow, default)]
@@ -56,5 +57,11 @@ impl<'a> Request<'a> for Refresh<'a> {
             orders::carry_out(control, whose, deed).await?;
         }
         Ok(Json::empty())
+    }
+}
+
+impl<'a> Everywhere<'a> for Refresh<'a> {
+    fn merge(&self, _results: &[&RawValue]) -> Merged {
+        Merged::Done
     }
 }

@@ -1,16 +1,18 @@
 //! `revoke_token` and `invalidate_user_tokens`: tokens that count no more, and the end of the connections that were opened with them.
 
 use super::super::Control;
+use super::everywhere::{Everywhere, Merged};
 use super::fault::{Code, Fault};
 use super::method::{Request, Scope};
-use super::orders::{self, unix_now};
+use super::orders::{end_revoked, unix_now};
 use super::reply::{Json, Reply};
 use crate::auth::RevocationError;
-use myriad_shard::{Deed, RevokedTokens, Users, Whose};
-use serde::Deserialize;
+use myriad_shard::{RevokedTokens, Users};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RevokeToken<'a> {
     /// The token's id: its claim `jti`.
@@ -20,7 +22,7 @@ pub(super) struct RevokeToken<'a> {
     expire_at: Option<u64>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InvalidateUserTokens<'a> {
     #[serde(borrow)]
@@ -52,9 +54,15 @@ impl<'a> Request<'a> for RevokeToken<'a> {
         let revocations = control.tokens.revocations();
         let revoked = revocations.revoke_token(&self.uid, until);
         revoked.map_err(explain("uid"))?;
-        let deed = Deed::EndRevoked(RevokedTokens::Id(self.uid.into()));
-        orders::carry_out(control, Whose::default(), deed).await?;
+        let token = RevokedTokens::Id(self.uid.into());
+        end_revoked(control, (Users::All, token)).await?;
         Ok(Json::empty())
+    }
+}
+
+impl<'a> Everywhere<'a> for RevokeToken<'a> {
+    fn merge(&self, _results: &[&RawValue]) -> Merged {
+        Merged::Done
     }
 }
 
@@ -65,20 +73,27 @@ impl<'a> Request<'a> for InvalidateUserTokens<'a> {
         Scope::Server
     }
 
-    async fn answer(self, control: &Control) -> Reply {
-        // A token of this second may be older than this request, and nobody can tell.
-        let before = self.issued_before.filter(|at| *at != 0);
-        let before = before.unwrap_or_else(|| unix_now() + 1);
+    async fn answer(mut self, control: &Control) -> Reply {
+        self.settle();
+        let before = self.issued_before.unwrap_or_default();
         let until = self.expire_at.filter(|at| *at != 0);
         let revocations = control.tokens.revocations();
         let revoked = revocations.revoke_user(&self.user, before, until);
         revoked.map_err(explain("user"))?;
-        let whose = Whose {
-            users: Users::One(self.user.into()),
-            ..Whose::default()
-        };
-        let deed = Deed::EndRevoked(RevokedTokens::IssuedBefore(before));
-        orders::carry_out(control, whose, deed).await?;
+        let tokens = RevokedTokens::IssuedBefore(before);
+        end_revoked(control, (Users::One(self.user.into()), tokens)).await?;
         Ok(Json::empty())
+    }
+}
+
+impl<'a> Everywhere<'a> for InvalidateUserTokens<'a> {
+    fn settle(&mut self) {
+        // A token of this second may be older than this request, and nobody can tell.
+        let before = self.issued_before.filter(|at| *at != 0);
+        self.issued_before = Some(before.unwrap_or_else(|| unix_now() + 1));
+    }
+
+    fn merge(&self, _results: &[&RawValue]) -> Merged {
+        Merged::Done
     }
 }

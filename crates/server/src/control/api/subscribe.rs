@@ -1,6 +1,7 @@
 //! `subscribe`: subscribes clients that are connected.
 
 use super::super::Control;
+use super::everywhere::{Everywhere, Merged};
 use super::fault::Fault;
 use super::history::Since;
 use super::method::{Request, Scope};
@@ -8,11 +9,11 @@ use super::orders::{self, Overrides, Selection, information, payload, time_left}
 use super::publication::{KEY_BYTES_MAX, options_of};
 use super::reply::{Json, Reply};
 use myriad_shard::{Deed, OptionOverrides, ServerSubscribe, SubscribeGrant};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscribe<'a> {
     #[serde(borrow, default)]
@@ -119,5 +120,11 @@ impl<'a> Request<'a> for Subscribe<'a> {
             )?;
         }
         Ok(Json::empty())
+    }
+}
+
+impl<'a> Everywhere<'a> for Subscribe<'a> {
+    fn merge(&self, _results: &[&RawValue]) -> Merged {
+        Merged::Done
     }
 }

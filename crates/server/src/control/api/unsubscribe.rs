@@ -1,15 +1,17 @@
 //! `unsubscribe`: ends subscriptions.
 
 use super::super::Control;
+use super::everywhere::{Everywhere, Merged};
 use super::method::{Request, Scope};
 use super::orders::{self, Selection};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
 use myriad_shard::Deed;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unsubscribe<'a> {
     #[serde(borrow, default)]
@@ -54,5 +56,11 @@ impl<'a> Request<'a> for Unsubscribe<'a> {
             orders::carry_out(control, whose, Deed::Unsubscribe(channel)).await?;
         }
         Ok(Json::empty())
+    }
+}
+
+impl<'a> Everywhere<'a> for Unsubscribe<'a> {
+    fn merge(&self, _results: &[&RawValue]) -> Merged {
+        Merged::Done
     }
 }

@@ -1,0 +1,248 @@
+//! Methods that concern the clients of all nodes of a cluster: each node answers for its own, and the asked one puts the results
+//! together.
+//!
+//! A list from which nodes are missing is still of use, and says which: `unanswered_nodes`. An order that a node has not confirmed fails:
+//! whoever disconnects a user must not believe that it is done.
+
+use super::super::Control;
+use super::fault::{Code, Fault};
+use super::method::{Command, Method, Request};
+use super::reply::{self, Json, Reply};
+use crate::nodes::{Nodes, Wanted, Whom};
+use myriad_broker::Gathered;
+use serde::{Deserialize, Serialize};
+use serde_json::Deserializer;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time for the way to other nodes and back, beside that of their shards.
+const WAY_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A method that concerns the clients of all nodes.
+pub(super) trait Everywhere<'a>: Request<'a> + Serialize {
+    /// Settles what each node would otherwise decide by itself.
+    fn settle(&mut self) {}
+
+    /// Puts the results of all nodes together. None says anything for methods that do something: that they do it is all.
+    fn merge(&self, results: &[&RawValue]) -> Merged;
+}
+
+/// What comes of the results of all nodes.
+pub(super) enum Merged {
+    /// A result from which nodes may be missing.
+    List(Reply),
+    /// Something was done, on the nodes that have answered.
+    Done,
+}
+
+/// What a node answers.
+#[derive(Deserialize)]
+struct Told<'a> {
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<Error<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Error<'a> {
+    code: u32,
+    #[serde(borrow, default)]
+    detail: Cow<'a, str>,
+}
+
+/// When an answer of other nodes that are asked now comes too late.
+pub(in super::super) fn deadline() -> Instant {
+    Control::answers_deadline() + WAY_TIMEOUT
+}
+
+/// A random number.
+pub(in super::super) fn seed() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+/// A request as all nodes are sent it.
+pub(super) fn written_request<'a>(request: &mut impl Everywhere<'a>) -> String {
+    request.settle();
+    serde_json::to_string(&request).expect("a request has names for keys")
+}
+
+/// What this node and all others answer.
+pub(super) async fn ask_all(
+    control: &Control,
+    nodes: &Nodes,
+    method: Method,
+    request: String,
+) -> (Reply, Gathered) {
+    let seed = seed();
+    let wanted = Wanted {
+        what: method.name(),
+        seed,
+        payload: request.clone().into(),
+    };
+    tokio::join!(
+        answer_node(control, method, seed, &request),
+        nodes.ask(Whom::Others, wanted, deadline()),
+    )
+}
+
+/// Answers a request as a node among others.
+pub(in super::super) async fn answer_node(
+    control: &Control,
+    method: Method,
+    seed: u64,
+    request: &str,
+) -> Reply {
+    let command: Command<'_> = method
+        .read(&mut Deserializer::from_str(request))
+        .map_err(|error| Fault::bad(error.to_string()))?;
+    command.answer_node(control, seed).await
+}
+
+/// One answer of the results of all nodes.
+pub(super) fn put_together<'a>(
+    request: &impl Everywhere<'a>,
+    own: Json,
+    others: &Gathered,
+) -> Reply {
+    let own = RawValue::from_string(own.0).expect("results are JSON");
+    let mut results = vec![&*own];
+    let mut missing: Vec<&str> = others.missing.iter().map(|node| &**node).collect();
+    let mut refused = None;
+    for (node, answer) in &others.answers {
+        match told(node, answer) {
+            Ok(result) => results.push(result),
+            Err(fault) => {
+                missing.push(node);
+                refused.get_or_insert(fault);
+            }
+        }
+    }
+    match (request.merge(&results), refused) {
+        // The list of a node is too long for a whole one, and so is that of all.
+        (Merged::List(_), Some(fault)) if fault.code == Code::LimitExceeded => Err(fault),
+        (Merged::List(list), _) => list.map(|list| with_missing(list, &missing)),
+        (Merged::Done, Some(fault)) => Err(fault),
+        (Merged::Done, None) if missing.is_empty() => Ok(Json::empty()),
+        (Merged::Done, None) => Err(Fault::new(
+            Code::Internal,
+            format!(
+                "done on {} nodes, but node {} did not answer in time; send the request again",
+                results.len(),
+                missing.join(", ")
+            ),
+        )),
+    }
+}
+
+/// The result in a node's answer.
+pub(in super::super) fn told<'j>(node: &str, answer: &'j [u8]) -> Result<&'j RawValue, Fault> {
+    let told: Option<Told<'_>> = serde_json::from_slice(answer).ok();
+    match told {
+        Some(Told {
+            result: Some(result),
+            ..
+        }) => Ok(result),
+        Some(Told {
+            error: Some(error), ..
+        }) => Err(Fault::new(
+            Code::numbered(error.code),
+            format!("node {node}: {}", error.detail),
+        )),
+        _ => Err(Fault::of_another_version(&node)),
+    }
+}
+
+/// A result that names the nodes that are missing in it.
+pub(super) fn with_missing(Json(mut json): Json, missing: &[&str]) -> Json {
+    if missing.is_empty() {
+        return Json(json);
+    }
+    json.pop();
+    let comma = if json.len() > 1 { "," } else { "" };
+    json.push_str(comma);
+    json.push_str("\"unanswered_nodes\":");
+    json.push_str(&Json::of(&missing).0);
+    json.push('}');
+    Json(json)
+}
+
+/// An answer as other nodes read it.
+pub(in super::super) fn written(reply: &Reply) -> Vec<u8> {
+    let mut text = String::with_capacity(64);
+    reply::write(reply, &mut text);
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::disconnect::Disconnect;
+    use super::super::presence::Presence;
+    use super::*;
+
+    fn gathered(answers: &[(&str, &str)], missing: &[&str]) -> Gathered {
+        Gathered {
+            answers: answers
+                .iter()
+                .map(|(node, json)| ((*node).into(), json.as_bytes().to_vec()))
+                .collect(),
+            missing: missing.iter().map(|node| (*node).into()).collect(),
+        }
+    }
+
+    fn of<'a, R: Everywhere<'a>>(request: &'a str, own: &str, others: &Gathered) -> Reply {
+        let request: R = serde_json::from_str(request).unwrap();
+        put_together(&request, Json(own.into()), others)
+    }
+
+    #[test]
+    fn an_order_succeeds_only_if_all_nodes_confirm_it() {
+        let order = |others| of::<Disconnect<'_>>(r#"{"user":"7"}"#, "{}", &others);
+        assert_eq!(order(gathered(&[], &[])), Ok(Json::empty()));
+        let confirmed = ("b", r#"{"result":{}}"#);
+        assert_eq!(order(gathered(&[confirmed], &[])), Ok(Json::empty()));
+        let fault = order(gathered(&[confirmed], &["c"])).unwrap_err();
+        assert_eq!(fault.code, Code::Internal);
+        assert!(
+            fault.detail().contains("node c did not answer"),
+            "{fault:?}"
+        );
+        let refused = r#"{"error":{"code":111,"message":"too many requests","detail":"wait"}}"#;
+        let fault = order(gathered(&[("b", refused)], &[])).unwrap_err();
+        assert_eq!(
+            (fault.code, fault.detail()),
+            (Code::TooManyRequests, "node b: wait")
+        );
+        for other in ["", "{}", "7", "\u{0}"] {
+            let fault = order(gathered(&[("b", other)], &[])).unwrap_err();
+            assert!(fault.detail().contains("another version"), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_says_whose_clients_are_missing() {
+        let list = |others| {
+            let own = r#"{"presence":{}}"#;
+            let reply = of::<Presence<'_>>(r#"{"channel":"a"}"#, own, &others);
+            reply.map(|Json(json)| json)
+        };
+        let theirs = r#"{"result":{"presence":{"x":{"user":"1"}}}}"#;
+        assert_eq!(
+            list(gathered(&[("b", theirs)], &["c"])).unwrap(),
+            r#"{"presence":{"x":{"user":"1"}},"unanswered_nodes":["c"]}"#
+        );
+        let busy = r#"{"error":{"code":111,"detail":"wait"}}"#;
+        assert_eq!(
+            list(gathered(&[("b", busy)], &[])).unwrap(),
+            r#"{"presence":{},"unanswered_nodes":["b"]}"#
+        );
+        let long = r#"{"error":{"code":106,"detail":"long"}}"#;
+        assert_eq!(
+            list(gathered(&[("b", long)], &[])).unwrap_err().code,
+            Code::LimitExceeded
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! Figures of what nodes ask each other.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+/// All clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodesCounts {
+    others: Gauge,
+    asked: Family<OutcomeLabels, Counter>,
+    unreadable: Counter,
+}
+
+impl NodesCounts {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "nodes_others",
+            "Other nodes of the cluster that this node has heard within 3.5 seconds",
+            self.others.clone(),
+        );
+        registry.register(
+            "nodes_asked",
+            "Questions to other nodes, one for each node that was asked, by outcome",
+            self.asked.clone(),
+        );
+        registry.register(
+            "nodes_unreadable_messages",
+            "Joins and leaves with a header of ours that no node wrote",
+            self.unreadable.clone(),
+        );
+    }
+
+    pub(super) fn set_others(&self, count: usize) {
+        self.others.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn count_unreadable(&self) {
+        self.unreadable.inc();
+    }
+
+    pub(super) fn count_answered(&self, count: usize) {
+        self.count("answered", count);
+    }
+
+    pub(super) fn count_unanswered(&self, count: usize) {
+        self.count("unanswered", count);
+    }
+
+    fn count(&self, outcome: &'static str, count: usize) {
+        let labels = OutcomeLabels { outcome };
+        self.asked.get_or_create(&labels).inc_by(count as u64);
+    }
+}

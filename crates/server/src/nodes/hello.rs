@@ -1,0 +1,107 @@
+//! Hello and goodbye: who is there.
+
+use super::message::{Headers, NODE, headers};
+use super::{Nodes, RETRY};
+use crate::shards::monotonic_now;
+use async_nats::{PublishError, Subject};
+use futures_util::StreamExt as _;
+use myriad_broker::HELLO_NS;
+use myriad_shard::{FromNode, Mesh, NodeSays};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// What a node says.
+const HELLO: &[u8] = b"hello";
+const GOODBYE: &[u8] = b"goodbye";
+
+fn subject(nodes: &Nodes) -> Subject {
+    nodes.subjects.control("hello").into()
+}
+
+/// Tells homes which nodes have gone.
+fn tell_gone(nodes: &Nodes, mesh: &Mesh) {
+    let gone = nodes.lock_others().take_gone(monotonic_now());
+    for node in gone {
+        tracing::info!("node {node} has gone");
+        let (node, says) = (node.into(), NodeSays::Gone);
+        mesh.hear_node(FromNode { node, says });
+    }
+}
+
+/// Says hello every second. After a failure of the connection, all others are newcomers: neither side knows what it has missed.
+pub(super) async fn say(nodes: Arc<Nodes>, mesh: Mesh, newcomers: mpsc::Sender<String>) {
+    let statistics = nodes.client.statistics();
+    let connects = || statistics.connects.load(Ordering::Relaxed);
+    let mut known = connects();
+    let mut ticks = interval(Duration::from_nanos(HELLO_NS));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if nodes.is_connected() {
+            if let Err(error) = publish(&nodes, HELLO).await {
+                tracing::debug!("no hello to the other nodes: {error}");
+            }
+        } else {
+            nodes.lock_others().hold(monotonic_now());
+        }
+        tell_gone(&nodes, &mesh);
+        let others = nodes.others();
+        nodes.counts.set_others(others.len());
+        if nodes.is_connected() && nodes.needs_round.swap(false, Ordering::Relaxed) {
+            mesh.begin_round(nodes.next_round());
+        }
+        if nodes.is_connected() && connects() > known {
+            known = connects();
+            mesh.begin_round(nodes.next_round());
+            for node in others {
+                let _ = newcomers.try_send(node);
+            }
+        }
+    }
+}
+
+/// Says that this node is gone.
+pub(super) async fn goodbye(nodes: &Nodes) {
+    if publish(nodes, GOODBYE).await.is_ok() {
+        let _ = nodes.client.flush().await;
+    }
+}
+
+async fn publish(nodes: &Nodes, what: &'static [u8]) -> Result<(), PublishError> {
+    let said = headers([(NODE, nodes.name.as_str())]);
+    let client = &nodes.client;
+    client
+        .publish_with_headers(subject(nodes), said, what.into())
+        .await
+}
+
+/// Hears what the others say, until the runtime ends.
+pub(super) async fn hear(nodes: Arc<Nodes>, mesh: Mesh, newcomers: mpsc::Sender<String>) {
+    loop {
+        match nodes.client.subscribe(subject(&nodes)).await {
+            Ok(mut said) => {
+                while let Some(message) = said.next().await {
+                    let Some(node) = Headers(&message).text(NODE) else {
+                        continue;
+                    };
+                    if *message.payload == *GOODBYE {
+                        nodes.lock_others().forget(node);
+                        nodes.lock_pending().forget(node);
+                        tell_gone(&nodes, &mesh);
+                    } else if nodes.lock_others().hear(node, monotonic_now()) {
+                        tracing::info!("node {node} is there");
+                        tell_gone(&nodes, &mesh);
+                        // It need not wait for our next hello to know us.
+                        let _ = publish(&nodes, HELLO).await;
+                        let _ = newcomers.try_send(node.to_owned());
+                    }
+                }
+            }
+            Err(error) => tracing::warn!("other nodes cannot be heard: {error}"),
+        }
+        sleep(RETRY).await;
+    }
+}
