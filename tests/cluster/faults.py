@@ -14,14 +14,18 @@ import itertools
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import nats
+import places
 from ledger import Ledger
 from node import Node
+from places import Loopback, Namespaces
 from subscriber import Subscriber
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -39,14 +43,24 @@ SETTLE_SECONDS = 45
 class Run:
     """One cluster, one fault."""
 
-    def __init__(self, options, folder, seed):
+    def __init__(self, options, folder, seed, fault):
         self.options, self.random = options, random.Random(seed)
         self.ledger = Ledger()
-        self.cluster = nats.Cluster(options.nats, folder, options.servers)
+        self.folder = folder
+        self.namespaces = None
+        where = [Loopback] * (options.servers + options.nodes)
+        if fault.needs_namespaces:
+            self.namespaces = Namespaces()
+            where = [self.namespaces.place() for _ in where]
+        self.cluster = nats.Cluster(options.nats, folder, options.servers, where[: options.servers])
         replicas = 3 if options.servers >= 3 else 1
         self.nodes = [
-            Node(options.myriad, folder, index, self.cluster.url(), replicas) for index in range(options.nodes)
+            Node(options.myriad, folder, index, self.cluster.url(), replicas, place=place)
+            for index, place in enumerate(where[options.servers :])
         ]
+        if fault.needs_clocks:
+            for node in self.nodes:
+                node.environment = jumping_clock(folder, node.name)
         self.numbers = itertools.count(1)
         self.quiet = set()
         self.is_publishing = True
@@ -65,7 +79,7 @@ class Run:
         publishing = [asyncio.create_task(self.publish(index)) for index in range(PUBLISHERS)]
         await asyncio.sleep(self.options.seconds / 4)
         self.quiet = set(self.random.sample(CHANNELS, QUIET))
-        await fault(self)
+        await fault.happen(self)
         await asyncio.sleep(self.options.seconds / 2)
         self.is_publishing = False
         await asyncio.gather(*publishing)
@@ -73,6 +87,13 @@ class Run:
         for task in listening:
             task.cancel()
         return self.ledger.judge()
+
+    def stop(self):
+        for node in self.nodes:
+            node.kill()
+        self.cluster.stop()
+        if self.namespaces:
+            self.namespaces.remove()
 
     def are_subscribed(self):
         return all(len(one.subscribed) == len(CHANNELS) for one in self.subscribers)
@@ -172,6 +193,51 @@ async def all_nats_killed(run):
     await asyncio.to_thread(nats.wait_for, "JetStream", run.cluster.is_ready)
 
 
+async def node_partitioned(run):
+    """A node that nobody reaches, and that reaches nobody, for 12 s."""
+    await partitioned(run.any_node().place)
+
+
+async def leader_partitioned(run):
+    """The same of the NATS server that leads the stream."""
+    await partitioned((await run.leader()).place)
+
+
+async def partitioned(place):
+    place.cut()
+    await asyncio.sleep(12)
+    place.heal()
+
+
+async def stale_replica(run):
+    """A NATS server comes back with a copy of its files from 6 s before, and is asked to lead."""
+    leader = await run.leader()
+    server = run.random.choice([one for one in run.cluster.servers if one is not leader])
+    server.kill()
+    copy = run.folder / "copy"
+    await asyncio.to_thread(shutil.copytree, server.folder, copy)
+    server.start()
+    await asyncio.to_thread(nats.wait_for, "JetStream", run.cluster.is_ready)
+    await asyncio.sleep(6)
+    server.kill()
+    await asyncio.to_thread(shutil.rmtree, server.folder)
+    await asyncio.to_thread(shutil.move, copy, server.folder)
+    server.start()
+    # The other two outvote it; without the leader it has to take part in an election.
+    leader.kill()
+    await asyncio.sleep(8)
+    leader.start()
+    await asyncio.to_thread(nats.wait_for, "JetStream", run.cluster.is_ready)
+
+
+async def clock_jump(run):
+    """The wall clock of a node jumps an hour forward, and that of another one an hour back."""
+    forward, back = run.random.sample(run.nodes, 2)
+    for node, seconds in [(forward, 3_600), (back, -3_600)]:
+        Path(node.environment["JUMP_FILE"]).write_text(str(seconds))
+    await asyncio.sleep(6)
+
+
 async def old_copy(run):
     """kill -9 of all NATS servers, which come back with what they had some seconds before; publishers go on at once."""
     servers = run.cluster.servers
@@ -194,30 +260,59 @@ async def old_copy(run):
     await restart(put_back)
 
 
+def jumping_clock(folder, name):
+    """Variables of the environment of a program whose wall clock can jump."""
+    library = folder / "clock.so"
+    if not library.exists():
+        source = Path(__file__).parent / "clock.c"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return {"LD_PRELOAD": str(library), "JUMP_FILE": str(folder / f"{name}.jump")}
+
+
+@dataclass
+class Fault:
+    happen: object
+    needs_namespaces: bool = False
+    needs_clocks: bool = False
+
+    def why_not(self, options):
+        """Why it cannot happen here; none if it can."""
+        if self.needs_namespaces and not places.may_make_namespaces():
+            return "network namespaces need root and ip(8)"
+        if self.needs_clocks and shutil.which("gcc") is None:
+            return "a clock that jumps is built with gcc, which is not installed"
+        if self.happen is stale_replica and options.servers < 3:
+            return "with one NATS server there is no replica"
+        return None
+
+
 FAULTS = {
-    "nothing": nothing,
-    "node-killed": node_killed,
-    "node-frozen": node_frozen,
-    "leader-killed": leader_killed,
-    "leader-frozen": leader_frozen,
-    "all-nats-killed": all_nats_killed,
-    "old-copy": old_copy,
+    "nothing": Fault(nothing),
+    "node-killed": Fault(node_killed),
+    "node-frozen": Fault(node_frozen),
+    "leader-killed": Fault(leader_killed),
+    "leader-frozen": Fault(leader_frozen),
+    "all-nats-killed": Fault(all_nats_killed),
+    "node-partitioned": Fault(node_partitioned, needs_namespaces=True),
+    "leader-partitioned": Fault(leader_partitioned, needs_namespaces=True),
+    "stale-replica": Fault(stale_replica),
+    "clock-jump": Fault(clock_jump, needs_clocks=True),
+    "old-copy": Fault(old_copy),
 }
 
 
 def run_once(options, name, seed):
     """Runs a fault once. Returns whether nothing was wrong."""
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
-    run = Run(options, folder, seed)
+    fault = FAULTS[name]
+    run = Run(options, folder, seed, fault)
     began = time.monotonic()
     try:
-        faults = asyncio.run(run.go(FAULTS[name]))
+        faults = asyncio.run(run.go(fault))
     except Exception as error:
         faults = [f"the run failed: {error!r}"]
     finally:
-        for node in run.nodes:
-            node.kill()
-        run.cluster.stop()
+        run.stop()
     counts = ", ".join(f"{count:,} {what}" for what, count in run.ledger.counts.items())
     verdict = f"{len(faults)} faults" if faults else "nothing lost, doubled or out of order"
     print(f"{name}, seed {seed}: {verdict} ({counts}; {time.monotonic() - began:.0f} s)", flush=True)
@@ -243,7 +338,7 @@ def main():
     options = parser.parse_args()
     if options.list:
         for name, fault in FAULTS.items():
-            print(f"{name}: {fault.__doc__}")
+            print(f"{name}: {fault.happen.__doc__}")
         return 0
     options.nats = nats.program()
     if options.nats is None:
@@ -251,6 +346,10 @@ def main():
         return 0
     passed = failed = 0
     for name in options.fault or FAULTS:
+        why_not = FAULTS[name].why_not(options)
+        if why_not:
+            print(f"{name}: skipped: {why_not}")
+            continue
         for seed in range(options.seed, options.seed + options.runs):
             if run_once(options, name, seed):
                 passed += 1

@@ -10,6 +10,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from places import Loopback
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 VERSION = "2.15.2"
 MODULE = f"github.com/nats-io/nats-server/v2@v{VERSION}"
@@ -65,22 +67,23 @@ def wait_for(what, ready, seconds=PATIENCE_SECONDS):
 class Server:
     """One nats-server with JetStream."""
 
-    def __init__(self, program, folder, index, ports, routes):
-        self.program, self.name = program, f"n{index}"
+    def __init__(self, program, folder, index, ports, place):
+        self.program, self.name, self.place = program, f"n{index}", place
         self.port, self.monitor, self.cluster = ports
         self.folder = folder / self.name
         self.log = folder / f"{self.name}.log"
-        self.routes = routes
+        # Of all servers of its cluster.
+        self.routes = []
         self.process = None
 
     def start(self):
         arguments = [
-            self.program, "--addr", "127.0.0.1", "--port", str(self.port), "--http_port", str(self.monitor),
+            *self.place.command, self.program, "--addr", self.place.host, "--port", str(self.port), "--http_port", str(self.monitor),
             "--jetstream", "--store_dir", str(self.folder), "--name", self.name,
         ]
         if self.routes:
             arguments += [
-                "--cluster_name", "test", "--cluster", f"nats://127.0.0.1:{self.cluster}",
+                "--cluster_name", "test", "--cluster", f"nats://{self.place.host}:{self.cluster}",
                 "--routes", ",".join(self.routes),
             ]
         with self.log.open("a") as log:
@@ -115,7 +118,7 @@ class Server:
     def ask(self, path):
         """What the server's monitoring says; None if it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/{path}", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.place.host}:{self.monitor}/{path}", timeout=2) as answer:
                 return json.load(answer)
         except OSError:
             return None
@@ -124,11 +127,15 @@ class Server:
 class Cluster:
     """Some servers as one cluster; one of them alone without."""
 
-    def __init__(self, program, folder, count):
+    def __init__(self, program, folder, count, places=None):
         ports = free_ports(3 * count)
         each = [ports[3 * index : 3 * index + 3] for index in range(count)]
-        routes = [f"nats://127.0.0.1:{cluster}" for _, _, cluster in each] if count > 1 else []
-        self.servers = [Server(program, folder, index, each[index], routes) for index in range(count)]
+        places = places or [Loopback] * count
+        self.servers = [Server(program, folder, index, each[index], places[index]) for index in range(count)]
+        if count > 1:
+            routes = [f"nats://{server.place.host}:{server.cluster}" for server in self.servers]
+            for server in self.servers:
+                server.routes = routes
 
     def start(self):
         for server in self.servers:
@@ -146,7 +153,7 @@ class Cluster:
         return all(one.get("leader") and one.get("cluster_size") == len(self.servers) for one in meta)
 
     def url(self):
-        return ",".join(f"nats://127.0.0.1:{server.port}" for server in self.servers)
+        return ",".join(f"nats://{server.place.host}:{server.port}" for server in self.servers)
 
     def leader_of(self, stream):
         """The server that leads a stream; None while there is no leader."""

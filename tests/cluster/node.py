@@ -1,14 +1,18 @@
 """Nodes of `myriad serve` for tests, and requests to their APIs."""
 
 import json
+import os
 import signal
 import subprocess
 import urllib.error
 import urllib.request
 
 from nats import free_ports, wait_for
+from places import Loopback
 
 KEY = "test"
+# Of the tokens of clients.
+SECRET = "secret of the tests"
 CONFIG = """
 anonymous = true
 [channel.without_namespace]
@@ -35,27 +39,46 @@ allow_subscribe_for_anonymous = true
 name = "live"
 allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
+[[channel.namespaces]]
+name = "watched"
+join_leave = true
+force_push_join_leave = true
+allow_subscribe_for_client = true
+[[channel.namespaces]]
+name = "users"
+join_leave = true
+force_push_join_leave = true
+join_leave_by = "user"
+allow_subscribe_for_client = true
+[client.token]
+hmac_secret_key = "{secret}"
+[http_stream]
+enabled = true
 """
 
 
 class Node:
-    """A node of a cluster."""
+    """A node of a cluster; without a broker, a node alone."""
 
-    def __init__(self, program, folder, index, broker, replicas, history=2_000, ttl="1h", options=()):
-        self.name = f"m{index}"
+    def __init__(self, program, folder, index, broker, replicas, history=2_000, ttl="1h", options=(), place=Loopback):
+        self.name, self.place = f"m{index}", place
+        # Beside those of this process.
+        self.environment = {}
         (self.port,) = free_ports(1)
         self.log = folder / f"{self.name}.log"
         config = folder / f"{self.name}.toml"
-        config.write_text(CONFIG.format(history=history, ttl=ttl))
+        config.write_text(CONFIG.format(history=history, ttl=ttl, secret=SECRET))
         self.arguments = [
-            program, "serve", "--config", str(config), "--listen", f"127.0.0.1:{self.port}", "--api-key", KEY,
-            "--broker", broker, "--broker-replicas", str(replicas), "--shards", "2", *options,
+            *place.command, program, "serve", "--config", str(config), "--listen", f"{place.host}:{self.port}", "--api-key", KEY,
+            "--shards", "2", *options,
         ]
+        if broker:
+            self.arguments += ["--broker", broker, "--broker-replicas", str(replicas)]
         self.process = None
 
     def start(self):
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, env={**os.environ, **self.environment})
 
     def wait_until_ready(self):
         wait_for(f"{self.name} is healthy", self.is_healthy)
@@ -64,7 +87,7 @@ class Node:
         if self.process and self.process.poll() is not None:
             raise RuntimeError(f"{self.name} has ended: {self.log.read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=1) as answer:
+            with urllib.request.urlopen(f"http://{self.place.host}:{self.port}/healthz", timeout=1) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -86,13 +109,13 @@ class Node:
         self.process.send_signal(signal.SIGCONT)
 
     def websocket(self):
-        return f"ws://127.0.0.1:{self.port}/connection/websocket"
+        return f"ws://{self.place.host}:{self.port}/connection/websocket"
 
     def call(self, method, seconds=10, **request):
         """Calls the API. The answer has "result" or "error"; an error of the connection is raised."""
         body = json.dumps(request).encode()
         headers = {"Content-Type": "application/json", "X-API-Key": KEY}
-        url = f"http://127.0.0.1:{self.port}/api/{method}"
+        url = f"http://{self.place.host}:{self.port}/api/{method}"
         try:
             with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=seconds) as answer:
                 return json.load(answer)
@@ -101,7 +124,7 @@ class Node:
 
     def request(self, method, path, body=None):
         """Any other request. Returns the status and the body."""
-        url = f"http://127.0.0.1:{self.port}{path}"
+        url = f"http://{self.place.host}:{self.port}{path}"
         data = None if body is None else body.encode()
         request = urllib.request.Request(url, data, {"X-API-Key": KEY}, method=method)
         try:
