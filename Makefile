@@ -13,6 +13,8 @@
 #                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step.
 #                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=
 # make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
+# make demo-cluster     three NATS servers, four nodes and as many clients as memory allows; a node and a NATS server are killed; CLUSTER='--clients 100000'
+# make bench-cluster   what the broker of a cluster adds to a publication: docs/cluster.md (minutes)
 # make cluster-faults  three NATS servers and four nodes under faults, 20 runs of each: nothing acknowledged is lost (hours); FAULTS='--runs 1'
 # make miri             wire, wheel and hub under Miri (nightly toolchain; half an hour)
 # make deny             licences, advisories and sources of all dependencies
@@ -40,9 +42,10 @@ SEEDS ?= 100000
 SESSION_SEEDS ?= 10000
 FROM ?= 0
 MINUTES ?= 60
+CLUSTER ?=
 ARENA ?=
 
-.PHONY: demo help test bench bench-tuning cluster-faults bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
+.PHONY: demo demo-cluster help test bench bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -70,6 +73,14 @@ soak:
 conformance:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) tests/conformance/run.py $(CONFORMANCE)
+
+bench-cluster:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) bench/cluster.py --myriad $(TARGET)/release/myriad
+
+demo-cluster:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) bench/demo_cluster.py --myriad $(TARGET)/release/myriad $(CLUSTER)
 
 cluster-faults:
 	$(CARGO) build --release --locked --bin myriad

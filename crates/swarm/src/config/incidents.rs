@@ -23,6 +23,8 @@ pub struct Comeback {
     pub recovers: bool,
     /// Clients whose connection the server or the network ended come back too, and not those alone that a storm dropped.
     pub when_lost: bool,
+    /// An attempt that fails is followed by one at the next target: the targets are nodes of one cluster.
+    pub elsewhere: bool,
 }
 
 impl Default for Comeback {
@@ -32,6 +34,7 @@ impl Default for Comeback {
             attempts: None,
             recovers: true,
             when_lost: false,
+            elsewhere: false,
         }
     }
 }

@@ -137,6 +137,8 @@ pub(super) struct Comebacks {
     expectant: HashSet<u32>,
     /// Their server has closed for good.
     barred: HashSet<u32>,
+    /// How many targets further than their own they are.
+    moved: HashMap<u32, usize>,
 }
 
 impl Comebacks {
@@ -149,8 +151,14 @@ impl Comebacks {
                 away: HashMap::new(),
                 expectant: HashSet::new(),
                 barred: HashSet::new(),
+                moved: HashMap::new(),
             })
         })
+    }
+
+    /// How many targets further than its own a terminal is.
+    pub(super) fn moved_by(&self, index: u32) -> usize {
+        self.moved.get(&index).copied().unwrap_or_default()
     }
 
     /// Terminals that are away.
@@ -242,6 +250,9 @@ impl World {
             self.totals.comeback.given_up += 1;
             self.terminals[index as usize].phase = Phase::Ended;
             return true;
+        }
+        if comebacks.rule.elsewhere {
+            *comebacks.moved.entry(index).or_default() += 1;
         }
         let wait = Comebacks::wait(&comebacks.rule, away.failures, &mut self.random);
         self.terminals[index as usize].phase = Phase::Waiting;

@@ -408,7 +408,9 @@ impl World {
     /// Which target a terminal belongs to. Worked out each time, because a terminal has no room for it.
     pub(super) fn target_index(&self, index: u32) -> usize {
         let (target, _) = self.plan.target_of(self.plan.number(self.part, index));
-        target
+        let comebacks = self.comebacks.as_ref();
+        let moved = comebacks.map_or(0, |comebacks| comebacks.moved_by(index));
+        (target + moved) % self.plan.targets.len()
     }
 
     /// The target that a terminal belongs to.

@@ -213,7 +213,8 @@ impl World {
     /// Begins one attempt.
     fn connect<R: Reactor>(&mut self, reactor: &mut R, index: u32, now: Nanos) {
         let number = self.plan.number(self.part, index);
-        let (target, ordinal) = self.plan.target_of(number);
+        let (_, ordinal) = self.plan.target_of(number);
+        let target = self.target_index(index);
         let terminal = &mut self.terminals[index as usize];
         terminal.begin_attempt();
         let token = terminal.token(index);

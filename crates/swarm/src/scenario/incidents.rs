@@ -23,6 +23,9 @@ pub(super) struct Reconnect {
     /// Clients that the server ended come back too, and not those of storms alone. Without it, yes.
     #[serde(default = "yes")]
     pub lost: bool,
+    /// An attempt that fails is followed by one at the next target, as clients of a cluster do. Without it, no.
+    #[serde(default)]
+    pub elsewhere: bool,
 }
 
 fn yes() -> bool {
@@ -84,6 +87,7 @@ pub(super) fn fill(config: &mut Config, reconnect: Option<Reconnect>, incidents:
         comeback.attempts = reconnect.attempts;
         comeback.recovers = reconnect.recover;
         comeback.when_lost = reconnect.lost;
+        comeback.elsewhere = reconnect.elsewhere;
     }
     config
         .incidents
