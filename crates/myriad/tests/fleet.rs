@@ -532,17 +532,32 @@ fn what_a_fleet_cannot_do_is_said_before_it_begins() {
         said.contains("a fleet has no `churn` together with `publish`"),
         "{said}"
     );
-    let url = format!("nats://ann:wr0ng@{}", nats.address);
     let file = scenario("good.toml", &server, 10, "pushes = 1\n");
-    let output = myriad(&["swarm", &file, "--nats", &url])
-        .output()
-        .expect("a program");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("no connection to nats://127.0.0.1") && !said.contains("wr0ng"),
-        "{said}"
-    );
+    for (url, code, sentence) in [
+        (
+            format!("nats://ann:wr0ng@{}", nats.address),
+            1,
+            "does not let us in",
+        ),
+        (
+            "nats://ann:wr0ng@127.0.0.1:1".to_owned(),
+            1,
+            "start a nats-server there",
+        ),
+        (
+            "nats://ann:wr0ng@127.0.0.1:port".to_owned(),
+            104,
+            "nats://127.0.0.1:port is no address of a NATS server; write nats://HOST:PORT",
+        ),
+    ] {
+        let output = myriad(&["swarm", &file, "--nats", &url]).output();
+        let output = output.expect("a program");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(sentence) && !said.contains("wr0ng"), "{said}");
+        let is_started = said.contains("start a nats-server");
+        assert_eq!(is_started, sentence.starts_with("start"), "{said}");
+    }
     let url = nats.url();
     let output = myriad(&["swarm", "ws://127.0.0.1:1/", "--nats", &url])
         .output()

@@ -77,7 +77,7 @@ pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRange
 pub use engine::tls::TlsFailure;
 pub use failure::Failure;
 pub use files::{TokensError, read_tokens};
-pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, run_fleet, serve_agent};
+pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, NatsError, run_fleet, serve_agent};
 pub use interrupt::Interrupt;
 pub use measure::comeback_metric::ComebackMetric;
 pub use measure::http_metric::HttpMetric;

@@ -10,7 +10,6 @@ use super::messages::{
     Beacon, BeaconOrder, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
     subject_of_run, written,
 };
-use super::nats::connect;
 use super::offset::Offset;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
@@ -62,9 +61,9 @@ pub fn serve_agent(
         .map_err(FleetError::Start)?;
     runtime.block_on(async {
         let name = shown_name(&options.name);
-        let client = connect(&options.nats, &format!("myriad agent {name}")).await?;
+        let client = options.nats.connect(&format!("myriad agent {name}")).await?;
         let id = format!("{:016x}", random::seed());
-        let failed = |error: &dyn std::fmt::Display| FleetError::Nats(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| FleetError::Lost(error.to_string());
         let asked = client.subscribe(subject_of_agent(&id)).await;
         let mut asked = asked.map_err(|error| failed(&error))?;
         client.flush().await.map_err(|error| failed(&error))?;
@@ -174,7 +173,7 @@ impl<S: Fn(&str)> Agent<'_, S> {
                 _ = hellos.tick() => self.greet().await,
                 message = asked.next() => match message {
                     Some(message) => self.answer(message).await,
-                    None => return Err(FleetError::Nats("the connection ended".to_owned())),
+                    None => return Err(FleetError::Lost("the connection ended".to_owned())),
                 },
                 message = next_beacon(&mut self.work) => self.hear(message.as_ref()),
             }

@@ -4,7 +4,7 @@
 //! for the controller it is a thread of its own crowd. So whatever makes progress, thresholds and reports of a run does the same
 //! for a fleet.
 //!
-//! * `messages`: what they say to each other; `nats`: how it gets there;
+//! * `messages`: what they say to each other, over a connection of `myriad_nats`;
 //! * `division`: who gets how much of the crowd (`crate::engine::deal` is the result); `offset`: whose clock is how far off;
 //! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `crew`: an agent's threads;
 //! * `recruiting`: a controller finds its agents and prepares them; `link`: what it hears of them then;
@@ -15,7 +15,6 @@ mod crew;
 mod division;
 mod link;
 mod messages;
-mod nats;
 mod offset;
 mod preparing;
 mod pushes;
@@ -24,7 +23,7 @@ mod state;
 
 pub use agent::{AgentOptions, serve_agent};
 pub(crate) use link::{FLEET_SCHEDULE_AHEAD, Link};
-pub use myriad_nats::Nats;
+pub use myriad_nats::{Nats, NatsError};
 pub(crate) use pushes::Pushes;
 pub use recruiting::{FleetOptions, run_fleet};
 pub(crate) use state::MachineState;
@@ -39,12 +38,10 @@ use std::time::Duration;
 /// Why a fleet cannot do what was asked.
 #[derive(Debug)]
 pub enum FleetError {
-    /// The file of credentials cannot be used.
-    Credentials(PathBuf, String),
-    /// The NATS server cannot be reached.
-    Connect(String, String),
-    /// It was reached, and does not do what it should.
-    Nats(String),
+    /// There is no connection to a NATS server.
+    Nats(NatsError),
+    /// There was one, and it failed later.
+    Lost(String),
     /// A thread or a runtime could not be started.
     Start(io::Error),
     /// Too few agents in time: how many are wanted and free, and those that are not.
@@ -77,16 +74,11 @@ pub enum FleetError {
 impl fmt::Display for FleetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Credentials(path, said) => write!(
-                f,
-                "{} cannot be used ({said}); give the file that your NATS operator made",
-                path.display()
-            ),
-            Self::Connect(url, said) => write!(
-                f,
-                "no connection to {url} ({said}); start a nats-server there, or check --nats and the credentials"
-            ),
-            Self::Nats(said) => write!(f, "the NATS server failed ({said}); look at its log"),
+            Self::Nats(error @ NatsError::Connect { .. }) => {
+                write!(f, "{error}; start a nats-server there, or check --nats")
+            }
+            Self::Nats(error) => error.fmt(f),
+            Self::Lost(said) => write!(f, "the NATS server failed ({said}); look at its log"),
             Self::Start(error) => write!(
                 f,
                 "a thread could not be started ({error}); raise the limit of processes (ulimit -u)"
@@ -130,13 +122,19 @@ impl FleetError {
     pub fn is_of_arguments(&self) -> bool {
         matches!(
             self,
-            Self::Credentials(..)
+            Self::Nats(NatsError::Credentials { .. } | NatsError::Address { .. })
                 | Self::Unsupported(..)
                 | Self::Division(_)
                 | Self::File(..)
                 | Self::Scenario(_)
                 | Self::Run(RunError::Config(_) | RunError::Listen { .. })
         )
+    }
+}
+
+impl From<NatsError> for FleetError {
+    fn from(error: NatsError) -> Self {
+        Self::Nats(error)
     }
 }
 

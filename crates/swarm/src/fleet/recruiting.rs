@@ -9,7 +9,6 @@ use super::messages::{
     AGENTS_MAX, Answer, HELLO, Hello, Request, is_id, read, shown_name, subject_of_agent,
     subject_of_run, written,
 };
-use super::nats::connect;
 use super::offset::Offset;
 use crate::clock::{Clock as _, RunClock};
 use crate::config::{Config, Dealt};
@@ -145,8 +144,8 @@ impl Recruiting<'_> {
         &self,
         config: &mut Config,
     ) -> Result<(crate::config::Prepared, Arc<Link>), FleetError> {
-        let client = connect(&self.fleet.nats, "myriad swarm").await?;
-        let failed = |error: &dyn std::fmt::Display| FleetError::Nats(error.to_string());
+        let client = self.fleet.nats.connect("myriad swarm").await?;
+        let failed = |error: &dyn std::fmt::Display| FleetError::Lost(error.to_string());
         let hellos = client.subscribe(HELLO).await;
         let mut hellos = hellos.map_err(|error| failed(&error))?;
         let states = client.subscribe(subject_of_run(&self.run, "state.*")).await;
