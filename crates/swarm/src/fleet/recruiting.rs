@@ -109,8 +109,8 @@ fn check(fleet: &FleetOptions, config: &Config) -> Result<(), FleetError> {
     }
     if config.comeback.when_lost {
         return no(
-            "`reconnect.when-lost`",
-            "leave it out, or run it from one machine",
+            "`reconnect.lost`",
+            "write `lost = false` in [reconnect], or run it from one machine",
         );
     }
     if config.churn_per_s.is_some() && config.publish.is_some() {
@@ -306,5 +306,36 @@ impl Recruiting<'_> {
         }
         let said = "it does not answer; look at its output".to_owned();
         Err(FleetError::Agent(of.name.clone(), said))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// All keys and sections of a scenario.
+    fn keys() -> BTreeSet<String> {
+        let schema = crate::scenario::schema();
+        let schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+        let sections = schema["$defs"].as_object().expect("sections").values();
+        let all = sections.chain([&schema]);
+        let keys = all.filter_map(|it| it["properties"].as_object());
+        keys.flat_map(|it| it.keys().cloned()).collect()
+    }
+
+    #[test]
+    fn the_page_names_keys_of_scenarios_where_it_says_what_is_refused() {
+        let page = include_str!("../../../../docs/fleet.md");
+        let (_, table) = page.split_once("These are refused").expect("the table");
+        let rows = table.lines().skip_while(|line| !line.starts_with('|'));
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let rows: String = rows.collect();
+        let named: Vec<&str> = rows.split('`').skip(1).step_by(2).collect();
+        assert!(named.contains(&"lost = false"), "{named:?}");
+        let keys = keys();
+        for named in named {
+            let key = named.split_once(" =").map_or(named, |(key, _)| key);
+            assert!(keys.contains(key), "{named}");
+        }
     }
 }
