@@ -12,7 +12,7 @@ use crate::config::{Config, Prepared};
 use crate::config_error::ConfigError;
 use crate::engine::pacing::SEND_GRACE;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Order, Shared, Stage};
+use crate::engine::shared::{Fatal, Order, Shared, Stage};
 use crate::engine::thread::{Tables, spawn};
 use crate::fleet::{FLEET_SCHEDULE_AHEAD, Link};
 use crate::interrupt::Interrupt;
@@ -67,6 +67,8 @@ pub enum RunError {
     Start(io::Error),
     /// A thread's reactor failed.
     Reactor(String),
+    /// An agent of a fleet cannot do its part: its name, and why.
+    Agent(String, String),
     /// A report could not be written.
     Write {
         /// The file, or standard output.
@@ -97,6 +99,7 @@ impl fmt::Display for RunError {
                     "a thread of the crowd could not go on ({reason}); try --driver epoll, fewer connections, or more locked memory (ulimit -l)"
                 )
             }
+            Self::Agent(name, reason) => write!(f, "agent {name}: {reason}"),
             Self::Listen { address, error } => {
                 let remedy = match error.kind() {
                     io::ErrorKind::AddrInUse => {
@@ -122,6 +125,15 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+impl From<Fatal> for RunError {
+    fn from(fatal: Fatal) -> Self {
+        match fatal {
+            Fatal::Reactor(reason) => Self::Reactor(reason),
+            Fatal::Agent(name, reason) => Self::Agent(name, reason),
+        }
+    }
+}
 
 /// A run under way.
 pub(crate) struct Run<'a> {
@@ -497,9 +509,9 @@ impl Run<'_> {
         loop {
             let figures = Figures::sum(&self.shared);
             self.observe(&figures);
-            if let Some(reason) = &figures.fatal {
+            if let Some(fatal) = &figures.fatal {
                 self.shared.set_order(Order::Close(self.config.ending));
-                return Err(RunError::Reactor(reason.clone()));
+                return Err(fatal.clone().into());
             }
             if self.interrupt.is_made() {
                 return Ok(Passed::Interrupted);

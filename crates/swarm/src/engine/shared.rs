@@ -35,6 +35,15 @@ pub(crate) enum Stage {
     Gone,
 }
 
+/// Why a thread of the crowd cannot go on, and with it the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fatal {
+    /// Its reactor failed.
+    Reactor(String),
+    /// It is an agent of a fleet that cannot do its part: its name, and why.
+    Agent(String, String),
+}
+
 /// What a thread is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -265,8 +274,8 @@ pub(crate) struct Account {
     pub departed: BTreeMap<u64, u64>,
     /// Processor time of the thread, as of a moment ago.
     pub cpu_time: Duration,
-    /// Why the thread ended before it was told to.
-    pub fatal: Option<String>,
+    /// Why the run cannot go on.
+    pub fatal: Option<Fatal>,
 }
 
 impl Account {

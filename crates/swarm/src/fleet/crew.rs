@@ -14,6 +14,7 @@ use crate::engine::thread::spawn;
 use crate::failure::Failure;
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::open_loop::OpenLoop;
+use crate::run::RunError;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(super) struct Crew {
     beacon: u64,
     /// When the controller publishes; none if it does not.
     pushes: Option<Pushes>,
+    /// Why it cannot do its part.
+    fatal: Option<String>,
 }
 
 impl Crew {
@@ -66,6 +69,7 @@ impl Crew {
             told: Told::default(),
             beacon: 0,
             pushes: prepared.pushes,
+            fatal: None,
             plan,
             shared,
         };
@@ -100,11 +104,6 @@ impl Crew {
         self.clock
     }
 
-    /// How far the machine's own is off.
-    pub(super) fn offset(&self) -> Offset {
-        self.machine.clock
-    }
-
     /// Does what the controller says.
     pub(super) fn obey(&mut self, beacon: &Beacon) {
         if beacon.number <= self.beacon {
@@ -128,8 +127,10 @@ impl Crew {
         if self.shared.answered_window().is_none() {
             self.shared.begin_answered(from, Some(until));
             let (plan, shared) = (&self.plan, &self.shared);
-            let callers = caller::start_all(plan, shared, (from, Some(until)), self.clock);
-            self.callers = callers.ok();
+            match caller::start_all(plan, shared, (from, Some(until)), self.clock) {
+                Ok(callers) => self.callers = Some(callers),
+                Err(error) => self.fail(RunError::Start(error).to_string()),
+            }
         } else {
             self.shared.end_answered(until);
             for (_, caller) in self.callers.iter().flatten() {
@@ -164,6 +165,11 @@ impl Crew {
         threads.all(|thread| self.shared.account(thread as usize).stage == Stage::Gone)
     }
 
+    /// It cannot do its part: from now on that is all it tells.
+    pub(super) fn fail(&mut self, reason: String) {
+        self.fatal.get_or_insert(reason);
+    }
+
     /// Waits for threads that have ended.
     pub(super) fn join(self) {
         for thread in self.threads {
@@ -172,10 +178,9 @@ impl Crew {
         }
     }
 
-    /// Takes note of where the clock stands now.
+    /// Takes note of how far its clock, which reads the controller's time if nothing has drifted, is off.
     pub(super) fn note_clock(&mut self, offset: Offset) {
-        let first = self.machine.clock.nanos;
-        let drift = offset.nanos.abs_diff(first);
+        let drift = offset.nanos.unsigned_abs();
         // What the exchanges themselves are off by is no drift.
         let drift = drift.saturating_sub(offset.error_nanos + self.machine.clock.error_nanos);
         self.machine.drift_nanos = self.machine.drift_nanos.max(drift);
@@ -183,6 +188,10 @@ impl Crew {
 
     /// Everything so far.
     pub(super) fn state(&mut self) -> State {
+        if let Some(reason) = &self.fatal {
+            self.number += 1;
+            return State::failed(self.number, reason.clone());
+        }
         let now = self.clock.now();
         self.believe(now);
         if now >= self.next_watch {
@@ -216,5 +225,33 @@ impl Crew {
         }
         state.callers = failures.into_iter().collect();
         state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::target::Target;
+    use myriad_reactor::Driver;
+
+    #[test]
+    fn an_agent_that_failed_tells_that_and_nothing_else() {
+        let target = Target::parse("ws://127.0.0.1:1/").unwrap();
+        let mut config = Config::new(vec![target], 1);
+        config.driver = Some(Driver::Epoll);
+        let prepared = config.prepare().unwrap();
+        let mut crew = Crew::start(prepared, RunClock::start(), Offset::default()).unwrap();
+        assert_eq!(crew.state().fatal, None);
+        crew.fail("no threads".to_owned());
+        crew.fail("and no memory".to_owned());
+        let state = crew.state();
+        assert_eq!(state.fatal.as_deref(), Some("no threads"));
+        assert_eq!(state.number, 2, "it is newer than the one before");
+        crew.close(Ending::Reset);
+        while !crew.is_gone() {
+            std::thread::yield_now();
+        }
+        crew.join();
     }
 }

@@ -4,14 +4,15 @@
 //! to all agents with the next beacon.
 
 use super::messages::{
-    Beacon, BeaconOrder, Request, is_id, read, subject_of_agent, subject_of_run, written,
+    Beacon, BeaconOrder, Request, is_id, read, shown_text, subject_of_agent, subject_of_run,
+    written,
 };
 use super::offset::{Offset, Told, wall_now};
 use super::state::{MachineState, State};
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::deal::Slice;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Order, Shared, Stage};
+use crate::engine::shared::{Fatal, Order, Shared, Stage};
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
 use myriad_report::{AgentReport, FleetReport};
@@ -167,7 +168,13 @@ impl Link {
             let mut heard = self.heard();
             let heard = &mut heard[agent];
             let is_new = state.number > heard.number && heard.lost.is_none();
-            if !is_new || !state.is_plausible(slice, plan.targets.len(), flows) {
+            if !is_new {
+                return;
+            }
+            if let Some(reason) = &state.fatal {
+                return self.fail(agent, reason);
+            }
+            if !state.is_plausible(slice, plan.targets.len(), flows) {
                 return;
             }
             heard.number = state.number;
@@ -180,6 +187,13 @@ impl Link {
         state.into_account(&self.shared, agent, &self.shared.ledger.open());
         // Only now: whoever waits for these figures finds them.
         self.heard()[agent].at = at;
+    }
+
+    /// An agent cannot do its part: the run ends with what it says.
+    fn fail(&self, agent: usize, reason: &str) {
+        let name = self.members[agent].name.clone();
+        let fatal = Fatal::Agent(name, shown_text(reason));
+        self.shared.account(agent).fatal = Some(fatal);
     }
 
     /// Tells all agents what the run wants, and notices those that are silent.

@@ -6,8 +6,8 @@ use super::FleetError;
 use super::Nats;
 use super::link::{Link, Member};
 use super::messages::{
-    AGENTS_MAX, Answer, HELLO, Hello, Request, is_id, read, shown_name, subject_of_agent,
-    subject_of_run, written,
+    AGENTS_MAX, Answer, HELLO, Hello, Request, is_id, read, shown_name, shown_text,
+    subject_of_agent, subject_of_run, written,
 };
 use super::offset::Offset;
 use crate::clock::{Clock as _, RunClock};
@@ -249,7 +249,7 @@ impl Recruiting<'_> {
                 }),
                 Some(Answer::Refused { reason }) => {
                     self.release_all(client, &claimed).await;
-                    return Err(FleetError::Agent(hello.name, shown_name(&reason)));
+                    return Err(FleetError::Agent(hello.name, shown_text(&reason)));
                 }
                 // Another controller was quicker, or it is gone.
                 _ => {}
@@ -298,7 +298,7 @@ impl Recruiting<'_> {
         for _ in 0..3 {
             match self.ask(client, &of.id, &request).await {
                 Some(Answer::Refused { reason }) => {
-                    return Err(FleetError::Agent(of.name.clone(), reason));
+                    return Err(FleetError::Agent(of.name.clone(), shown_text(&reason)));
                 }
                 Some(answer) => return Ok(answer),
                 None => {}

@@ -13,6 +13,7 @@ use crate::failure::{Failure, add_failures};
 use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Entry, PushKey, Tally, as_micros, microseconds};
 use crate::measure::round_trip::RoundTrips;
+use crate::run::RunError;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -72,6 +73,7 @@ pub(super) struct State {
     /// When it was taken, by the controller's clock.
     pub at: Nanos,
     pub stage: Stage,
+    /// Why the agent cannot do its part. Nothing else of such a state is looked at.
     pub fatal: Option<String>,
     totals: Totals,
     failures: Vec<(Failure, u64)>,
@@ -114,7 +116,9 @@ impl State {
         for thread in slice.thread_numbers() {
             let account = shared.account(thread as usize);
             state.stage = state.stage.min(account.stage);
-            state.fatal = state.fatal.take().or_else(|| account.fatal.clone());
+            if let Some(fatal) = account.fatal.clone() {
+                state.fatal.get_or_insert(RunError::from(fatal).to_string());
+            }
             state.totals.merge(&account.totals);
             for (failure, count) in &account.failures {
                 add_failures(&mut failures, *failure, *count);
@@ -161,6 +165,14 @@ impl State {
             state.flows_heard = ledger.heard();
         }
         state
+    }
+
+    /// That an agent cannot do its part, and why: it ends the run, so nothing else is told.
+    pub(super) fn failed(number: u64, reason: String) -> Self {
+        Self {
+            fatal: Some(reason),
+            ..Self::empty(number)
+        }
     }
 
     fn empty(number: u64) -> Self {
@@ -267,7 +279,6 @@ impl State {
         }
         let mut account = shared.account(agent);
         account.stage = self.stage;
-        account.fatal = self.fatal;
         account.totals = self.totals;
         account.failures = failures;
         account.closes = self.closes.into_iter().collect();

@@ -2,7 +2,7 @@
 
 use crate::engine::comeback::ComebackFigures;
 use crate::engine::flows::unstamped::Unstamped;
-use crate::engine::shared::{Closes, Shared, Stage, Totals};
+use crate::engine::shared::{Closes, Fatal, Shared, Stage, Totals};
 use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::UnwellFigures;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) struct Figures {
     pub stall_expected: u64,
     /// The least advanced thread's.
     pub stage: Stage,
-    pub fatal: Option<String>,
+    pub fatal: Option<Fatal>,
 }
 
 impl Figures {
