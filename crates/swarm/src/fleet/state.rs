@@ -292,28 +292,49 @@ impl State {
         account.answered = self.answered;
         account.answered_ended = self.answered_ended;
         account.deliveries = self.deliveries;
+        let machine = &self.machine;
+        let clock_error = machine.clock.error_nanos;
+        let clock_error = Duration::from_nanos(clock_error.saturating_add(machine.drift_nanos));
         for push in self.pushes {
             let (stream, sequence) = (push.stream, push.sequence);
             let key = PushKey::Own { stream, sequence };
             if let Some(entry) = entries.iter().find(|entry| entry.key == key) {
-                account.tallies.insert(key, push.since(entry.base));
+                account.tallies.insert(key, push.since(entry, clock_error));
             }
         }
     }
 }
 
 impl PushState {
-    /// The arrivals, counted from when the publication was made. Before that none is: clocks are off by a little.
-    fn since(&self, made: Nanos) -> Tally {
-        let moved = |time: Duration| self.base.plus(time).since(made);
-        let mut times = microseconds();
+    /// The arrivals, counted from when the publication was due: not before that, because clocks are off by a little. Those from before
+    /// it was made, by more than clocks may be off, are of a stamp that the server made up.
+    fn since(&self, entry: &Entry, clock_error: Duration) -> Tally {
+        let moved = |time: Duration| self.base.plus(time).since(entry.base);
+        // Times on their way are rounded down to microseconds.
+        let slack = clock_error + Duration::from_micros(1);
+        let is_possible = |time: Duration| self.base.plus(time).plus(slack) >= entry.made;
+        let (mut times, mut made_up, mut earliest) = (microseconds(), 0, None);
         for step in self.times.0.iter_recorded() {
-            let time = moved(Duration::from_micros(step.value_iterated_to()));
+            let (time, count) = (step.value_iterated_to(), step.count_at_value());
+            let time = Duration::from_micros(time);
+            if !is_possible(time) {
+                made_up += count;
+                continue;
+            }
+            earliest.get_or_insert(time);
             times
-                .record_n(as_micros(time), step.count_at_value())
+                .record_n(as_micros(moved(time)), count)
                 .expect("a histogram that grows takes any value");
         }
-        Tally::of(made, (moved(self.first), moved(self.last)), times)
+        let mut tally = match earliest {
+            None => Tally::new(entry.base),
+            Some(earliest) => {
+                let first = if made_up > 0 { earliest } else { self.first };
+                Tally::of(entry.base, (moved(first), moved(self.last)), times)
+            }
+        };
+        tally.made_up = made_up;
+        tally
     }
 }
 
@@ -380,6 +401,32 @@ mod tests {
         assert_eq!(tally.last, Duration::from_millis(21));
         assert_eq!(account.failures[&Failure::HandshakeStatus(503)], 2);
         assert_eq!((account.totals.open, account.setup_times.len()), (7, 1));
+    }
+
+    #[test]
+    fn what_came_before_its_publication_was_made_is_of_a_stamp_that_was_made_up() {
+        let controller = Shared::new(1, 1);
+        let roll = crate::measure::push::Roll {
+            expected: 7,
+            deserted: false,
+        };
+        controller.ledger.publish(KEY, 1, roll, at(20), at(20));
+        // The first three came at 10 ms, and four at 25 ms.
+        for (error_nanos, made_up, received, first) in [
+            (9_000_000, 3, 4, Duration::from_millis(5)),
+            (10_000_000, 0, 7, Duration::ZERO),
+        ] {
+            let mut state = told(&agent(), 1);
+            state.machine.clock.error_nanos = error_nanos;
+            state.into_account(&controller, 0, &controller.ledger.open());
+            let account = controller.account(0);
+            let tally = &account.tallies[&KEY];
+            assert_eq!((tally.made_up, tally.received), (made_up, received));
+            assert_eq!(tally.times.len(), received);
+            let distance = tally.first.abs_diff(first);
+            assert!(distance < Duration::from_micros(20), "{:?}", tally.first);
+            assert_eq!(tally.last, Duration::from_millis(5));
+        }
     }
 
     #[test]

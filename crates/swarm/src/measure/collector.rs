@@ -225,6 +225,8 @@ pub(crate) struct Collector {
     pub late: u64,
     /// Arrivals beyond those expected.
     pub replayed: u64,
+    /// Arrivals from before their publication was made.
+    pub made_up: u64,
     /// When those were made that were measured since this was taken, and their arrivals.
     pub measured: Vec<(Nanos, Histogram<u64>)>,
     foreign_seen: u32,
@@ -248,6 +250,7 @@ impl Collector {
             foreign: Series::new(),
             late: 0,
             replayed: 0,
+            made_up: 0,
             measured: Vec::new(),
             foreign_seen: 0,
         }
@@ -408,6 +411,7 @@ impl Collector {
             0
         };
         self.replayed += replayed;
+        self.made_up += whole.made_up;
         let is_known = origin == Origin::Own && ended != Ended::CutShort;
         let missed = if is_known && !ended.is_unpublished() {
             expected - whole.received.min(expected)

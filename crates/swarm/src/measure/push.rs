@@ -33,6 +33,9 @@ pub(crate) struct Tally {
     pub last: Duration,
     /// Publication to arrival, in microseconds, to three digits.
     pub times: Histogram<u64>,
+    /// Arrivals from before the publication was made, which are none of its own. Only an agent of a fleet has them: it does not
+    /// know when that was.
+    pub made_up: u64,
     /// Processor time of the one thread it belongs to, when its first terminals were reached and when its last were.
     processor_times: Option<(Duration, Duration)>,
 }
@@ -59,6 +62,7 @@ impl Tally {
             first: Duration::MAX,
             last: Duration::ZERO,
             times: microseconds(),
+            made_up: 0,
             processor_times: None,
         }
     }
@@ -75,6 +79,7 @@ impl Tally {
             first,
             last,
             times,
+            made_up: 0,
             processor_times: None,
         }
     }
@@ -135,6 +140,7 @@ impl Tally {
         self.received += other.received;
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
+        self.made_up += other.made_up;
         self.times
             .add(&other.times)
             .expect("a histogram that grows takes any other of its precision");

@@ -231,7 +231,7 @@ impl Run<'_> {
             gaps: totals.gaps.saturating_sub(totals.overtaken),
             overtaken: totals.overtaken,
             duplicates: totals.duplicates,
-            unexpected: totals.unexpected,
+            unexpected: totals.unexpected + self.collector.made_up,
             late: self.collector.late,
             unmeasured: totals.unmeasured,
             replayed: totals.replayed + self.collector.replayed,
