@@ -246,7 +246,8 @@ mod tests {
             at: Nanos(7),
         };
         let read: Request = read(&written(&request)).unwrap();
-        assert!(matches!(read, Request::Start { at: Nanos(7), .. }));
+        assert_eq!(written(&read), written(&request));
+        assert!(matches!(read, Request::Start { at: Nanos(7), run } if run.len() == 16));
     }
 
     #[test]
