@@ -81,6 +81,7 @@ pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, NatsError, run_fle
 pub use interrupt::Interrupt;
 pub use measure::comeback_metric::ComebackMetric;
 pub use measure::http_metric::HttpMetric;
+pub use measure::process::LATE_MAX;
 pub use measure::threshold::{
     Aggregate, Metric, Threshold, ThresholdError, ThresholdProblem, TimeOf, Trip,
 };

@@ -262,6 +262,17 @@ mod tests {
     #[test]
     fn a_server_that_holds_by_chance_ends_the_search_too() {
         let (end, tried) = hunt(bounds(), |value, number| value < 50.0 && number % 2 == 0);
-        assert!(tried.len() <= TRIALS_MAX, "{end:?}");
+        assert_eq!((end, tried.len()), (Next::NeverHeld, 37));
+    }
+
+    #[test]
+    fn trials_are_bounded() {
+        let mut hunt = Hunt::new(bounds());
+        for _ in 1..TRIALS_MAX {
+            hunt.note(100.0, true);
+        }
+        assert_ne!(hunt.next(), Next::Unsettled);
+        hunt.note(100.0, true);
+        assert_eq!(hunt.next(), Next::Unsettled);
     }
 }

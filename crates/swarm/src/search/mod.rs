@@ -17,8 +17,10 @@ use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::run::{RunError, run};
 use crate::scenario::{COUNT_KEY, Scenario, ScenarioError};
-use hunt::{Bounds, Hunt, Next, TRIALS_MAX};
-use myriad_report::{Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit};
+use hunt::{Bounds, Hunt, Next};
+use myriad_report::{
+    GeneratorCheck, Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit,
+};
 use myriad_units::parse;
 use pause::Quiet;
 use std::fmt;
@@ -50,6 +52,8 @@ pub struct Search {
     pub repeats: u32,
     /// Least time between two trials.
     pub pause: Duration,
+    /// Lateness of a schedule or length of a turn past which the load of a trial was not what was asked for, so that the search ends.
+    pub late_max: Duration,
     /// Where the report goes.
     pub json: Option<Destination>,
     /// Where the page goes.
@@ -173,7 +177,8 @@ pub fn find_max(
 fn first_value(search: &Search, scenario: &Scenario) -> Result<(f64, Unit), SearchError> {
     let key = &search.key;
     let written = scenario.value_of(key);
-    let says_rate = written.as_ref().is_some_and(|text| text.contains("/s"));
+    let says_rate = |text: &String| text.trim_end().ends_with("/s");
+    let says_rate = written.as_ref().is_some_and(says_rate);
     let unit = match says_rate || key.ends_with("rate") {
         true => Unit::PerSecond,
         false => Unit::Count,
@@ -252,7 +257,9 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
             if report.outcome == Outcome::Interrupted {
                 return Ok(SearchOutcome::Interrupted);
             }
-            let trial = trial(value, purpose, left_over, &report);
+            let mut trial = trial(value, purpose, &report);
+            trial.left_over = left_over;
+            trial.saturated = saturated(&report, self.search.late_max);
             shown::progress(&self.report, &trial);
             let stops = stop(&trial, &report, self.hunt.held().is_none());
             let held = trial.held;
@@ -317,19 +324,29 @@ fn set(key: &str, value: f64, unit: Unit) -> String {
     }
 }
 
-fn trial(value: f64, purpose: Purpose, left_over: u64, report: &Report) -> Trial {
-    let failed = report.generator.checks.iter().filter(|check| !check.passed);
+/// Checks of the generator that failed.
+fn saturated(report: &Report, late_max: Duration) -> Vec<String> {
+    let late_max_ms = late_max.as_secs_f64() * 1000.0;
+    let failed = |check: &&GeneratorCheck| match check.unit {
+        Unit::Milliseconds => check.value > late_max_ms,
+        _ => !check.passed,
+    };
+    let checks = report.generator.checks.iter().filter(failed);
+    checks.map(|check| check.of.clone()).collect()
+}
+
+fn trial(value: f64, purpose: Purpose, report: &Report) -> Trial {
     Trial {
         value,
         purpose,
         held: report.outcome == Outcome::Finished,
-        saturated: failed.map(|check| check.of.clone()).collect(),
+        saturated: Vec::new(),
         elapsed_s: report.elapsed_s,
         connected: report.setup.connected,
         thresholds: report.thresholds.clone(),
         errors: report.errors.clone(),
         went_wrong: report.went_wrong.clone(),
-        left_over,
+        left_over: 0,
     }
 }
 
@@ -341,11 +358,6 @@ fn stop(trial: &Trial, report: &Report, is_first: bool) -> Option<SearchOutcome>
     }
     let nobody = report.outcome == Outcome::NobodyConnected;
     (nobody && is_first).then_some(SearchOutcome::NobodyConnected)
-}
-
-/// What a search that found nothing ran out of.
-fn trials_max() -> usize {
-    TRIALS_MAX
 }
 
 #[cfg(test)]
@@ -362,6 +374,26 @@ mod tests {
             set("echo.rate", 123.4, Unit::PerSecond),
             "echo.rate=123.4/s"
         );
+    }
+
+    #[test]
+    fn how_late_a_generator_may_be_is_the_searchs() {
+        let check = |of: &str, unit, value, passed| GeneratorCheck {
+            of: of.to_owned(),
+            value,
+            limit: 100.0,
+            unit,
+            passed,
+        };
+        let mut report = Report::default();
+        report.generator.checks = vec![
+            check("turn", Unit::Milliseconds, 150.0, false),
+            check("machine_cpu", Unit::Ratio, 1.0, true),
+            check("ports", Unit::Count, 200.0, false),
+        ];
+        let of = |millis| saturated(&report, Duration::from_millis(millis));
+        assert_eq!(of(100), ["turn", "ports"]);
+        assert_eq!(of(150), ["ports"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A search for people: a line for each trial, the closing table, and a page.
 
-use super::{Search, close, trials_max};
+use super::hunt::TRIALS_MAX;
+use super::{Search, close};
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::report::text::{count, counted, rate, time};
@@ -145,7 +146,7 @@ pub(super) fn summary(report: &SearchReport) -> String {
         }
         (SearchOutcome::Unsettled, _) => format!(
             "Values held and failed by turns until trial {}. {best} Give a longer --duration or a coarser --precision.",
-            trials_max()
+            TRIALS_MAX
         ),
         (SearchOutcome::Interrupted, _) => format!("Interrupted. {best}"),
         (SearchOutcome::NeverHeld | SearchOutcome::Found | SearchOutcome::Limit, _) => {
