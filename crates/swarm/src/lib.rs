@@ -20,7 +20,7 @@
 //! written; one that leaves before it comes is struck from them (`churned`), one that joined after the roll call is
 //! no part of its reach even if it gets it (`replayed`). A replacement has seen nothing yet, so that what was published
 //! while nobody was there is no gap. A connection that ends without having been told to is `lost`: it counts
-//! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under
+//! against the reach. Its client comes back only with `--reconnect`. For publications of somebody else there is no roll call, so that under
 //! churn their reach is an estimate.
 //!
 //! A client that a storm dropped, or the server, comes back after a while. Meanwhile it is expected to get nothing. What it

@@ -282,8 +282,8 @@ fn run_prepared(
         });
     }
     run.start_threads()?;
-    let passed = run.connect_and_hold();
-    let (outcome, figures, times) = run.close(passed)?;
+    let passed = run.connect_and_hold()?;
+    let (outcome, figures, times) = run.close(passed);
     let report = run.report(outcome, &figures, &times);
     run.conclude(&report, &times)?;
     Ok(report)
@@ -408,7 +408,7 @@ impl Run<'_> {
 
     /// Whether more deliveries are awaited of what clients published.
     fn awaits_deliveries(&self, figures: &Figures) -> bool {
-        let schedule = self.shared.answered_window().unwrap_or_default();
+        let schedule = self.shared.schedule().unwrap_or_default();
         let (replied, settle) = (figures.answered.last, self.config.settle);
         let now = self.known_until(self.clock.now());
         figures
@@ -427,7 +427,7 @@ impl Run<'_> {
         let Some(link) = &self.link else {
             return true;
         };
-        let window = self.shared.answered_window();
+        let window = self.shared.schedule();
         let until = window.map_or(Nanos(0), |window| window.until.plus(SEND_GRACE));
         link.is_told(until) && (self.plan.flows.is_none() || link.have_callers_ended())
     }
@@ -438,7 +438,7 @@ impl Run<'_> {
             return true;
         };
         let now = self.known_until(self.clock.now());
-        let window = self.shared.answered_window();
+        let window = self.shared.schedule();
         let until = window.unwrap_or_default().until;
         if now < until.plus(FLOWS_QUIET) {
             return false;
@@ -450,7 +450,7 @@ impl Run<'_> {
     /// Ends what goes by a schedule; answers are still awaited.
     fn end_schedules(&self) {
         let now = self.clock.now();
-        self.shared.end_answered(now);
+        self.shared.end_schedule(now);
         self.open_loops().for_each(|requests| requests.stop(now));
     }
 
@@ -472,11 +472,11 @@ impl Run<'_> {
     fn begin_schedules(&mut self, connected_at: Nanos) -> Result<(), RunError> {
         if let Some(load) = self.config.answered() {
             let (from, until) = self.window(load.warmup(), connected_at);
-            self.shared.begin_answered(from, until);
+            self.shared.begin_schedule(from, until);
         }
         if let Some(flows) = &self.config.flows {
             let (from, until) = self.window(flows.warmup, connected_at);
-            self.shared.begin_answered(from, until);
+            self.shared.begin_schedule(from, until);
             let (plan, shared) = (&self.plan, &self.shared);
             if self.link.is_none() {
                 let callers = caller::start_all(plan, shared, (from, until), self.clock);
@@ -549,11 +549,8 @@ impl Run<'_> {
     }
 
     /// Ends the measuring, then the crowd; the figures are those from before it was closed.
-    fn close(
-        &mut self,
-        passed: Result<Passed, RunError>,
-    ) -> Result<(Outcome, Figures, Times), RunError> {
-        let outcome = match passed? {
+    fn close(&mut self, passed: Passed) -> (Outcome, Figures, Times) {
+        let outcome = match passed {
             Passed::AsPlanned => Outcome::Finished,
             Passed::Interrupted => Outcome::Interrupted,
             Passed::Hopeless => Outcome::NobodyConnected,
@@ -600,6 +597,6 @@ impl Run<'_> {
                 let _ = thread.join();
             }
         }
-        Ok((outcome, figures, times))
+        (outcome, figures, times)
     }
 }

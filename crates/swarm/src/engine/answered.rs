@@ -295,7 +295,7 @@ impl World {
         let Some(mut answered) = self.answered.take() else {
             return;
         };
-        if let Some(window) = self.shared.answered_window()
+        if let Some(window) = self.shared.schedule()
             && !answered.ended
         {
             let due = answered.keep_time(window, now);

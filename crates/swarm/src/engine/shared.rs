@@ -45,7 +45,8 @@ pub(crate) enum Fatal {
 }
 
 /// What a thread is told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Connect and hold.
     Run,
@@ -328,8 +329,8 @@ pub(crate) struct Shared {
     pub flows: Option<FlowLedger>,
     order: AtomicU8,
     connected_at: AtomicU64,
-    answered_from: AtomicU64,
-    answered_until: AtomicU64,
+    schedule_from: AtomicU64,
+    schedule_until: AtomicU64,
     /// By thread: how many messages of the schedule it has sent.
     messages_sent: Vec<AtomicU64>,
 }
@@ -352,8 +353,8 @@ impl Shared {
             flows: None,
             order: AtomicU8::new(0),
             connected_at: AtomicU64::new(u64::MAX),
-            answered_from: AtomicU64::new(u64::MAX),
-            answered_until: AtomicU64::new(u64::MAX),
+            schedule_from: AtomicU64::new(u64::MAX),
+            schedule_until: AtomicU64::new(u64::MAX),
             messages_sent: (0..thread_count).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -504,25 +505,25 @@ impl Shared {
         (at < u64::MAX).then_some(Nanos(at))
     }
 
-    /// Starts the schedule of answered messages. Without an end it goes on until [`Self::end_answered`].
-    pub(crate) fn begin_answered(&self, from: Nanos, until: Option<Nanos>) {
+    /// Starts the schedule of what clients send. Without an end it goes on until [`Self::end_schedule`].
+    pub(crate) fn begin_schedule(&self, from: Nanos, until: Option<Nanos>) {
         let until = until.unwrap_or(Nanos(u64::MAX));
-        self.answered_until.store(until.0, Ordering::Relaxed);
+        self.schedule_until.store(until.0, Ordering::Relaxed);
         // Last and released: whoever sees the beginning sees the end too.
-        self.answered_from.store(from.0, Ordering::Release);
+        self.schedule_from.store(from.0, Ordering::Release);
     }
 
     /// Ends that schedule now, unless it ended before; answers are still awaited.
-    pub(crate) fn end_answered(&self, now: Nanos) {
-        self.answered_until.fetch_min(now.0, Ordering::Relaxed);
+    pub(crate) fn end_schedule(&self, now: Nanos) {
+        self.schedule_until.fetch_min(now.0, Ordering::Relaxed);
     }
 
-    /// The schedule of answered messages; none before it is known.
-    pub(crate) fn answered_window(&self) -> Option<Window> {
-        let from = Nanos(self.answered_from.load(Ordering::Acquire));
+    /// The schedule of what clients send: echoes, publications or flows. None before it is known.
+    pub(crate) fn schedule(&self) -> Option<Window> {
+        let from = Nanos(self.schedule_from.load(Ordering::Acquire));
         (from.0 < u64::MAX).then(|| Window {
             from,
-            until: Nanos(self.answered_until.load(Ordering::Relaxed)),
+            until: Nanos(self.schedule_until.load(Ordering::Relaxed)),
         })
     }
 

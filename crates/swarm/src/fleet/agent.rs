@@ -7,13 +7,13 @@ use super::FleetError;
 use super::Nats;
 use super::crew::Crew;
 use super::messages::{
-    BYTES_MAX, Beacon, BeaconOrder, Capacity, FileKind, HELLO, Hello, read, shown_name,
+    BYTES_MAX, Beacon, Capacity, FileKind, HELLO, Hello, read, shown_name,
     subject_of_agent, subject_of_run, written,
 };
 use super::offset::Offset;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
-use crate::engine::shared::Ending;
+use crate::engine::shared::{Ending, Order};
 use crate::interrupt::Interrupt;
 use crate::machine::Here;
 use crate::random;
@@ -234,7 +234,7 @@ impl<S: Fn(&str)> Agent<'_, S> {
         if let Some(crew) = work.crew.as_mut().filter(|_| !work.is_over) {
             crew.obey(&beacon);
         }
-        let is_closed = matches!(beacon.order, BeaconOrder::Close(_)) && work.crew.is_none();
+        let is_closed = matches!(beacon.order, Order::Close(_)) && work.crew.is_none();
         if beacon.lost.contains(&self.id) || is_closed {
             work.is_over = true;
         }

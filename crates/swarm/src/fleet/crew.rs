@@ -1,6 +1,6 @@
 //! An agent's threads: started at the controller's time, told what to do by its beacons, and summed for it.
 
-use super::messages::{Beacon, BeaconOrder};
+use super::messages::Beacon;
 use super::offset::Offset;
 use super::pushes::Pushes;
 use super::state::{MachineState, State, Told};
@@ -110,11 +110,7 @@ impl Crew {
             return;
         }
         self.beacon = beacon.number;
-        self.shared.set_order(match beacon.order {
-            BeaconOrder::Run => Order::Run,
-            BeaconOrder::Churn(ending) => Order::Churn(ending),
-            BeaconOrder::Close(ending) => Order::Close(ending),
-        });
+        self.shared.set_order(beacon.order);
         if let Some(at) = beacon.connected_at {
             self.shared.note_connected(at);
         }
@@ -124,15 +120,15 @@ impl Crew {
         let Some((from, until)) = beacon.schedule else {
             return;
         };
-        if self.shared.answered_window().is_none() {
-            self.shared.begin_answered(from, Some(until));
+        if self.shared.schedule().is_none() {
+            self.shared.begin_schedule(from, Some(until));
             let (plan, shared) = (&self.plan, &self.shared);
             match caller::start_all(plan, shared, (from, Some(until)), self.clock) {
                 Ok(callers) => self.callers = Some(callers),
                 Err(error) => self.fail(RunError::Start(error).to_string()),
             }
         } else {
-            self.shared.end_answered(until);
+            self.shared.end_schedule(until);
             for (_, caller) in self.callers.iter().flatten() {
                 caller.stop(until);
             }
@@ -153,7 +149,7 @@ impl Crew {
     pub(super) fn close(&mut self, ending: Ending) {
         self.shared.set_order(Order::Close(ending));
         let now = self.clock.now();
-        self.shared.end_answered(now);
+        self.shared.end_schedule(now);
         for (_, caller) in self.callers.iter().flatten() {
             caller.stop(now);
         }

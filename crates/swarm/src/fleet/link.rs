@@ -4,7 +4,7 @@
 //! to all agents with the next beacon.
 
 use super::messages::{
-    Beacon, BeaconOrder, Request, is_id, read, shown_text, subject_of_agent, subject_of_run,
+    Beacon, Request, is_id, read, shown_text, subject_of_agent, subject_of_run,
     written,
 };
 use super::offset::{Offset, Told, wall_now};
@@ -12,7 +12,7 @@ use super::state::{MachineState, State};
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::deal::Slice;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Fatal, Order, Shared, Stage};
+use crate::engine::shared::{Fatal, Shared, Stage};
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
 use myriad_report::{AgentReport, FleetReport};
@@ -209,19 +209,15 @@ impl Link {
     }
 
     fn beacon(&self, number: u64) -> Beacon {
-        let window = self.shared.answered_window();
+        let schedule = self.shared.schedule();
         let heard = self.heard();
         let lost = self.members.iter().zip(&*heard);
         let lost = lost.filter(|(_, heard)| heard.lost.is_some());
         Beacon {
             number,
-            order: match self.shared.order() {
-                Order::Run => BeaconOrder::Run,
-                Order::Churn(ending) => BeaconOrder::Churn(ending),
-                Order::Close(ending) => BeaconOrder::Close(ending),
-            },
+            order: self.shared.order(),
             connected_at: self.shared.connected_at(),
-            schedule: window.map(|window| (window.from, window.until)),
+            schedule: schedule.map(|it| (it.from, it.until)),
             measured_from: self.shared.ledger.measured_from(),
             lost: lost.map(|(member, _)| member.id.clone()).collect(),
         }

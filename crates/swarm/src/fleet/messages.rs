@@ -14,7 +14,7 @@
 use super::offset::Offset;
 use crate::clock::Nanos;
 use crate::engine::deal::Slice;
-use crate::engine::shared::Ending;
+use crate::engine::shared::Order;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -192,7 +192,7 @@ pub(super) struct Job {
 pub(super) struct Beacon {
     /// Rising: an older one is passed over.
     pub number: u64,
-    pub order: BeaconOrder,
+    pub order: Order,
     /// When the whole crowd was connected.
     pub connected_at: Option<Nanos>,
     /// When the schedules of messages begin and end.
@@ -203,13 +203,18 @@ pub(super) struct Beacon {
     pub lost: Vec<String>,
 }
 
-/// What the crowd is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum BeaconOrder {
-    Run,
-    Churn(Ending),
-    Close(Ending),
+impl Beacon {
+    /// Before there is a crowd: that the controller is there.
+    pub(super) fn before_the_run() -> Self {
+        Self {
+            number: 0,
+            order: Order::Run,
+            connected_at: None,
+            schedule: None,
+            measured_from: 0,
+            lost: Vec::new(),
+        }
+    }
 }
 
 #[cfg(test)]

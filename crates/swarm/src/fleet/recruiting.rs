@@ -6,7 +6,7 @@ use super::FleetError;
 use super::Nats;
 use super::link::{Link, Member};
 use super::messages::{
-    AGENTS_MAX, Answer, HELLO, Hello, Request, is_id, read, shown_name, shown_text,
+    AGENTS_MAX, Answer, Beacon, HELLO, Hello, Request, is_id, read, shown_name, shown_text,
     subject_of_agent, subject_of_run, written,
 };
 use super::offset::Offset;
@@ -262,16 +262,9 @@ impl Recruiting<'_> {
 
     /// A beacon before there is a crowd.
     async fn hold(&self, client: &Client) {
-        let beacon = super::messages::Beacon {
-            number: 0,
-            order: super::messages::BeaconOrder::Run,
-            connected_at: None,
-            schedule: None,
-            measured_from: 0,
-            lost: Vec::new(),
-        };
+        let beacon = written(&Beacon::before_the_run());
         let subject = subject_of_run(&self.run, "beacon");
-        let _ = client.publish(subject, written(&beacon).into()).await;
+        let _ = client.publish(subject, beacon.into()).await;
     }
 
     async fn release_all(&self, client: &Client, claimed: &[Claimed]) {

@@ -241,14 +241,14 @@ impl Run<'_> {
     fn echo(&self, times: &Times) -> Option<RoundTripReport> {
         let rate_per_s = self.config.echo?.rate_per_s;
         // Without a beginning nobody connected, or the run was interrupted before.
-        let window = self.shared.answered_window().unwrap_or_default();
+        let window = self.shared.schedule().unwrap_or_default();
         let until = window.until.min(self.now());
         Some(times.answered.report(rate_per_s, window.from, until))
     }
 
     fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {
         let rate_per_s = self.config.client_publish?.rate_per_s;
-        let window = self.shared.answered_window().unwrap_or_default();
+        let window = self.shared.schedule().unwrap_or_default();
         let until = window.until.min(self.now());
         let totals = &figures.totals;
         let unwell = totals.unwell.stalled + totals.unwell.vanished;

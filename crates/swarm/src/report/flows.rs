@@ -15,7 +15,7 @@ impl Run<'_> {
         let (Some(plan), Some(ledger)) = (&self.plan.flows, &self.shared.flows) else {
             return Vec::new();
         };
-        let window = self.shared.answered_window().unwrap_or_default();
+        let window = self.shared.schedule().unwrap_or_default();
         // What comes after the end took longer, and must not make the server look faster.
         let lasted = window
             .until

@@ -157,7 +157,7 @@ impl World {
         let Some(mut flows) = self.flows.take() else {
             return;
         };
-        if let Some(window) = self.shared.answered_window() {
+        if let Some(window) = self.shared.schedule() {
             self.note_answers(&mut flows, window, now);
             for sender in 0..flows.senders.len() {
                 self.send_flow(&mut flows, sender, window, now);

@@ -99,7 +99,7 @@ impl World {
         self.totals.messages += 1;
         self.totals.message_bytes += payload_bytes as u64;
         let (Some(answered), Some(window)) =
-            (self.answered.as_ref(), self.shared.answered_window())
+            (self.answered.as_ref(), self.shared.schedule())
         else {
             return;
         };
