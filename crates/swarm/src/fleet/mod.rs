@@ -44,6 +44,8 @@ pub enum FleetError {
     Lost(String),
     /// A thread or a runtime could not be started.
     Start(io::Error),
+    /// The kernel gives no random bytes for the secret of the run.
+    Random(io::Error),
     /// Too few agents in time: how many are wanted and free, and those that are not.
     TooFew {
         /// Agents wanted.
@@ -82,6 +84,10 @@ impl fmt::Display for FleetError {
             Self::Start(error) => write!(
                 f,
                 "a thread could not be started ({error}); raise the limit of processes (ulimit -u)"
+            ),
+            Self::Random(error) => write!(
+                f,
+                "the kernel gives no random bytes ({error}); allow the system call getrandom"
             ),
             Self::TooFew {
                 wanted,

@@ -71,7 +71,7 @@ pub fn run_fleet(
         fleet,
         scenario,
         interrupt,
-        run: format!("{:016x}{:016x}", random::seed(), random::seed()),
+        run: random::secret().map_err(FleetError::Random)?,
         controller: controller_name(),
     };
     let mut config = config.clone();
