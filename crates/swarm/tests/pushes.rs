@@ -380,6 +380,28 @@ fn a_publication_that_was_not_answered_is_not_called_refused() {
 }
 
 #[test]
+fn a_push_that_met_the_end_of_an_idle_connection_is_made_again() {
+    for driver in drivers() {
+        let server = Server::start(10, upgrade_all, |number, body, clients| {
+            if number == 2 {
+                return 408;
+            }
+            broadcast(clients, body);
+            200
+        });
+        let report = run(&server.config(driver, 10, 2));
+        assert_eq!(report.errors, BTreeMap::new());
+        let seen: Vec<_> = report
+            .pushes
+            .iter()
+            .map(|push| (push.received, push.answer))
+            .collect();
+        assert_eq!(seen, [(10, Some(PublishAnswer::Accepted)); 2]);
+        assert_eq!(server.requests.lock().unwrap().len(), 3);
+    }
+}
+
+#[test]
 fn the_clock_of_a_push_starts_when_it_is_due() {
     for driver in drivers() {
         let server = Server::start(10, upgrade_all, |_, body, clients| {
