@@ -18,7 +18,7 @@ use crate::engine::crowd::World;
 use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Answer, AnsweredPlan, Part, Plan};
 use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
-use crate::engine::shared::{Shared, Window};
+use crate::engine::shared::{Shared, Span};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
 use crate::measure::round_trip::Counts;
@@ -205,7 +205,7 @@ impl AnsweredMessages {
     }
 
     /// Reads when the schedule begins and ends, and how many messages are due by now.
-    fn keep_time(&mut self, window: Window, now: Nanos) -> u64 {
+    fn keep_time(&mut self, window: Span, now: Nanos) -> u64 {
         let share = self.shares[self.part.thread as usize];
         let pacing = self.pacing.get_or_insert_with(|| share.pacing(window.from));
         self.until = window.until;

@@ -9,7 +9,7 @@ use crate::engine::plan::{Part, Plan};
 use crate::engine::shared::{Ending, Order};
 use crate::engine::terminal::Phase;
 use crate::engine::walk::Walk;
-use crate::report::float;
+use crate::measure::figures::float;
 use myriad_reactor::{Close, Reactor};
 use myriad_units::truncate;
 use std::time::Duration;

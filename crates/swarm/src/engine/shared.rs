@@ -14,7 +14,8 @@ use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::{UnwellFigures, UnwellTotals};
 use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
-use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
+use crate::measure::figures::microseconds;
+use crate::measure::push::{Ledger, PushKey, Roll, Tally};
 use crate::measure::round_trip::RoundTrips;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -337,7 +338,7 @@ pub(crate) struct Shared {
 
 /// When a schedule begins and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct Span {
     pub from: Nanos,
     /// Not included.
     pub until: Nanos,
@@ -519,9 +520,9 @@ impl Shared {
     }
 
     /// The schedule of what clients send: echoes, publications or flows. None before it is known.
-    pub(crate) fn schedule(&self) -> Option<Window> {
+    pub(crate) fn schedule(&self) -> Option<Span> {
         let from = Nanos(self.schedule_from.load(Ordering::Acquire));
-        (from.0 < u64::MAX).then(|| Window {
+        (from.0 < u64::MAX).then(|| Span {
             from,
             until: Nanos(self.schedule_until.load(Ordering::Relaxed)),
         })

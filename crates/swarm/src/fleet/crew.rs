@@ -3,7 +3,7 @@
 use super::messages::Beacon;
 use super::offset::Offset;
 use super::pushes::Pushes;
-use super::state::{MachineState, State, Told};
+use super::state::{MachineState, State, PushesTold};
 use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
@@ -37,7 +37,7 @@ pub(super) struct Crew {
     next_watch: Nanos,
     machine: MachineState,
     number: u64,
-    told: Told,
+    told: PushesTold,
     /// The newest beacon that was obeyed.
     beacon: u64,
     /// When the controller publishes; none if it does not.
@@ -66,7 +66,7 @@ impl Crew {
                 ..MachineState::default()
             },
             number: 0,
-            told: Told::default(),
+            told: PushesTold::default(),
             beacon: 0,
             pushes: prepared.pushes,
             fatal: None,

@@ -2,7 +2,7 @@
 
 use crate::clock::Nanos;
 use crate::fleet::MachineState;
-use crate::report::float;
+use crate::measure::figures::float;
 use myriad_usage::{Footprint, Ticks};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;

@@ -3,7 +3,8 @@
 use crate::clock::Nanos;
 use crate::engine::plan::HttpKind;
 use crate::engine::thread::Tables;
-use crate::measure::collector::{Series, Single, as_millis, micros_as_millis, times_of};
+use crate::measure::fanout::{FanoutFigures, Single, times_of};
+use crate::measure::figures::{as_millis, micros_as_millis};
 use crate::measure::flow_metric::Which;
 use crate::measure::rates::{Rates, per_second};
 use crate::measure::round_trip::RoundTrips;
@@ -324,13 +325,13 @@ impl Run<'_> {
     }
 
     /// Own publications, or those of others if there were none.
-    pub(super) fn fanout_series(&self) -> &Series {
+    pub(super) fn fanout_figures(&self) -> &FanoutFigures {
         let (own, foreign) = (&self.collector.own, &self.collector.foreign);
         if own.worst.count > 0 { own } else { foreign }
     }
 
     fn series(&self) -> myriad_report::Series {
-        let series = self.fanout_series();
+        let series = self.fanout_figures();
         let of = |name: &str, one: &Option<Single>| {
             let one = one.as_ref()?;
             Some(arrival_curve(
@@ -353,7 +354,7 @@ impl Run<'_> {
     }
 
     fn fanout(&self) -> Option<Fanout> {
-        let series = self.fanout_series();
+        let series = self.fanout_figures();
         let origin = if self.collector.own.worst.count > 0 {
             Origin::Own
         } else {

@@ -2,7 +2,7 @@
 
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::plan::FlowPlan;
-use crate::measure::collector::as_millis;
+use crate::measure::figures::as_millis;
 use crate::measure::rates::per_second;
 use crate::measure::round_trip::times_of;
 use crate::run::Run;

@@ -6,7 +6,7 @@ use crate::engine::flows::plan::Audience;
 use crate::engine::flows::unstamped::Unstamped;
 use crate::engine::tls::TlsFailure;
 use crate::failure::Failure;
-use crate::measure::collector::as_millis;
+use crate::measure::figures::as_millis;
 use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
 use crate::measure::round_trip::Counts;
 use crate::report::text;
@@ -33,7 +33,7 @@ impl Run<'_> {
         if let Some(link) = &self.link {
             warnings.extend(super::fleet::warnings(&link.report()));
         }
-        let fanout = self.fanout_series();
+        let fanout = self.fanout_figures();
         warnings.extend(warnings_of_saturation(
             fanout.worst.count,
             fanout.crowd_saturated,

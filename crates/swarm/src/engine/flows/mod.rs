@@ -30,7 +30,7 @@ use crate::engine::crowd::World;
 use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Part, Plan};
 use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
-use crate::engine::shared::Window;
+use crate::engine::shared::Span;
 use crate::random::Random;
 use commands::Commands;
 use hearing::Recent;
@@ -173,7 +173,7 @@ impl World {
     }
 
     /// Sends what is due of one flow.
-    fn send_flow(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+    fn send_flow(&mut self, flows: &mut Flows, sender: usize, window: Span, now: Nanos) {
         match &flows.senders[sender].pace {
             Schedule::Rate(_) => self.send_by_rate(flows, sender, window, now),
             Schedule::Think(_) => self.send_thought(flows, sender, window, now),
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Sends what is due of a flow at a rate.
-    fn send_by_rate(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+    fn send_by_rate(&mut self, flows: &mut Flows, sender: usize, window: Span, now: Nanos) {
         let due = self.due_by_rate(&mut flows.senders[sender], window, now);
         if now >= window.until.plus(SEND_GRACE) {
             return;
@@ -208,7 +208,7 @@ impl World {
     }
 
     /// How many messages of a flow at a rate are due.
-    fn due_by_rate(&self, sender: &mut Sender, window: Window, now: Nanos) -> u64 {
+    fn due_by_rate(&self, sender: &mut Sender, window: Span, now: Nanos) -> u64 {
         let flow = sender.flow;
         sender.is_held = false;
         let Schedule::Rate(own) = &mut sender.pace else {
@@ -227,7 +227,7 @@ impl World {
     }
 
     /// Sends for terminals that have thought.
-    fn send_thought(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+    fn send_thought(&mut self, flows: &mut Flows, sender: usize, window: Span, now: Nanos) {
         flows.senders[sender].is_held = false;
         if now < window.from || now >= window.until {
             return;
@@ -262,7 +262,7 @@ impl World {
     }
 
     /// Lets terminals think that have opened, that were answered, or that will not be.
-    fn note_answers(&mut self, flows: &mut Flows, window: Window, now: Nanos) {
+    fn note_answers(&mut self, flows: &mut Flows, window: Span, now: Nanos) {
         let from = now.max(window.from);
         let (newcomers, answered) = (
             std::mem::take(&mut self.newcomers),

@@ -6,7 +6,7 @@ use crate::measure::flow_metric::FlowMetric;
 use crate::measure::http_metric::HttpMetric;
 use crate::measure::quantile::Quantile;
 use crate::measure::unwell_metric::UnwellMetric;
-use crate::report::float;
+use crate::measure::figures::{float, share};
 use myriad_report::{DeliveryReport, Report, RoundTripReport, SessionReport, Unit};
 
 /// A figure that a threshold can be held against.
@@ -135,11 +135,6 @@ impl Trip {
             Self::Failed => Unit::Ratio,
         }
     }
-}
-
-/// A part of a whole; none of nothing.
-pub(in crate::measure) fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| float(part) / float(whole))
 }
 
 /// Every metric by name; the names are part of the command line's interface.
