@@ -304,7 +304,11 @@ fn agents_far_away_are_heard_while_clocks_are_compared() {
     }
     for agent in &mut agents {
         agent.wait_for("waits for a controller");
-        assert!(!agent.said.join("\n").contains("is gone"), "{:?}", agent.said);
+        assert!(
+            !agent.said.join("\n").contains("is gone"),
+            "{:?}",
+            agent.said
+        );
     }
 }
 

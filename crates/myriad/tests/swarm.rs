@@ -172,10 +172,7 @@ fn sessions_hear_every_publication_with_its_offset() {
                 (&session["gaps"], &session["duplicates"]),
                 (&0.into(), &0.into())
             );
-            assert!(
-                report["pings"]["answered"].as_u64() > Some(0),
-                "{report:#}"
-            );
+            assert!(report["pings"]["answered"].as_u64() > Some(0), "{report:#}");
             assert_eq!(
                 (&report["errors"], &report["closes"]),
                 (&serde_json::json!({}), &serde_json::json!({}))

@@ -12,7 +12,7 @@ use crate::engine::flows::template::{Template, Values};
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
 use crate::failure::Failure;
-use crate::open_loop::{Kept, Asker, OpenLoop, Schedule, lock};
+use crate::open_loop::{Asker, Kept, OpenLoop, Schedule, lock};
 use crate::random::Random;
 use hyper::header::HOST;
 use hyper::{Request, StatusCode};

@@ -4,7 +4,7 @@ use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::{Endpoint, Requests};
 use crate::echo_stamp::EchoStamp;
 use crate::failure::Failure;
-use crate::open_loop::{Kept, Asker, OpenLoop, Schedule, lock};
+use crate::open_loop::{Asker, Kept, OpenLoop, Schedule, lock};
 use crate::request_connection::RequestTls;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};

@@ -309,7 +309,10 @@ fn a_paced_crowd_keeps_its_schedule() {
         let report = run(&config);
         assert_eq!(report.setup.connected, 100);
         // The last of a hundred is due after 99 intervals; later is possible, earlier is not.
-        assert!(begun.elapsed() >= Duration::from_millis(98 * 5), "{report:#?}");
+        assert!(
+            begun.elapsed() >= Duration::from_millis(98 * 5),
+            "{report:#?}"
+        );
     }
 }
 

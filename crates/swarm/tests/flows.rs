@@ -168,10 +168,7 @@ fn a_server_without_faults_has_none() {
             let (server, _) = serve(|_| Fault::None);
             let flow = run(&config(server, driver, &format!("{CHAT}\n{more}")));
             // 200 a second in 1.5 s. A crowd that is kept from its processor leaves some unsent, and says so.
-            assert!(
-                flow.sent > 0 && flow.sent + flow.unsent <= 300,
-                "{flow:?}"
-            );
+            assert!(flow.sent > 0 && flow.sent + flow.unsent <= 300, "{flow:?}");
             assert_eq!((flow.complete, flow.expected), (flow.sent, flow.sent * 5));
             assert_eq!(
                 (flow.received, flow.missing, flow.duplicated),

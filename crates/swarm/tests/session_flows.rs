@@ -276,10 +276,7 @@ fn a_group_is_a_channel_that_its_members_publish_to() {
         let (server, _) = serve(encoding, |_| Fault::None);
         let flow = chat(server, driver, encoding);
         // 200 a second in 3.5 s.
-        assert!(
-            flow.sent > 0 && flow.sent + flow.unsent <= 700,
-            "{flow:?}"
-        );
+        assert!(flow.sent > 0 && flow.sent + flow.unsent <= 700, "{flow:?}");
         assert_eq!((flow.complete, flow.expected), (flow.sent, flow.sent * 5));
         assert_eq!((flow.received, flow.missing), (flow.expected, 0));
         assert_eq!((flow.duplicated, flow.out_of_order), (0, 0));

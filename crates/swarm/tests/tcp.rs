@@ -146,10 +146,7 @@ fn clients_talk_in_every_framing_and_nothing_is_lost() {
         let [chat, question] = &report.flows[..] else {
             panic!("{:?}", report.flows)
         };
-        assert!(
-            chat.sent > 0 && question.sent > 0,
-            "{framing}: {report:#?}"
-        );
+        assert!(chat.sent > 0 && question.sent > 0, "{framing}: {report:#?}");
         assert_eq!(
             (chat.received, chat.expected),
             (chat.sent * 5, chat.sent * 5)

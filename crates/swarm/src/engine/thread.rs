@@ -38,9 +38,7 @@ pub(crate) fn spawn(
             let outcome = run(plan, thread, driver, tables, &shared, clock);
             let mut account = shared.account(thread as usize);
             account.stage = Stage::Gone;
-            account.fatal = outcome
-                .err()
-                .map(|error| Fatal::Reactor(error.to_string()));
+            account.fatal = outcome.err().map(|error| Fatal::Reactor(error.to_string()));
         })
 }
 

@@ -7,8 +7,8 @@ use super::FleetError;
 use super::Nats;
 use super::crew::Crew;
 use super::messages::{
-    BYTES_MAX, Beacon, Capacity, FileKind, HELLO, Hello, read, shown_name,
-    subject_of_agent, subject_of_run, written,
+    BYTES_MAX, Beacon, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
+    subject_of_run, written,
 };
 use super::offset::Offset;
 use crate::clock::{Clock as _, Nanos, RunClock};
@@ -72,7 +72,10 @@ pub fn serve_agent(
         .map_err(FleetError::Start)?;
     runtime.block_on(async {
         let name = shown_name(&options.name);
-        let client = options.nats.connect(&format!("myriad agent {name}")).await?;
+        let client = options
+            .nats
+            .connect(&format!("myriad agent {name}"))
+            .await?;
         let id = format!("{:016x}", random::seed());
         let failed = |error: &dyn std::fmt::Display| FleetError::Lost(error.to_string());
         let asked = client.subscribe(subject_of_agent(&id)).await;
@@ -347,7 +350,10 @@ mod tests {
         assert_eq!(too_large(BYTES_MAX, 8 * BYTES_MAX), None);
         let ours = too_large(BYTES_MAX + 1, 8 * BYTES_MAX).unwrap();
         assert!(ours.contains("may have 1048576"), "{ours}");
-        assert!(!ours.contains("max_payload"), "nobody would read it: {ours}");
+        assert!(
+            !ours.contains("max_payload"),
+            "nobody would read it: {ours}"
+        );
         assert_eq!(too_large(4096, 4096), None);
         let theirs = too_large(4097, 4096).unwrap();
         assert!(theirs.contains("have 4097 bytes") && theirs.contains("raise max_payload"));

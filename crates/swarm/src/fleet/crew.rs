@@ -3,7 +3,7 @@
 use super::messages::Beacon;
 use super::offset::Offset;
 use super::pushes::Pushes;
-use super::state::{MachineState, State, PushesTold};
+use super::state::{MachineState, PushesTold, State};
 use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;

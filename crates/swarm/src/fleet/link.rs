@@ -4,10 +4,9 @@
 //! to all agents with the next beacon.
 
 use super::messages::{
-    Beacon, Request, is_id, read, shown_text, subject_of_agent, subject_of_run,
-    written,
+    Beacon, Request, is_id, read, shown_text, subject_of_agent, subject_of_run, written,
 };
-use super::offset::{Offset, ControllerTime, wall_now};
+use super::offset::{ControllerTime, Offset, wall_now};
 use super::state::{MachineState, State};
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::deal::Slice;

@@ -147,10 +147,7 @@ impl Collector {
             Acceptance::After(_) | Acceptance::Unanswered | Acceptance::Unknown => {}
         }
         let quiet = now.since(entry.base.plus(arrived.last).max(entry.made));
-        let expected = entry
-            .expected
-            .unwrap_or(0)
-            .saturating_sub(arrived.departed);
+        let expected = entry.expected.unwrap_or(0).saturating_sub(arrived.departed);
         match entry.key {
             PushKey::Own { stream, .. } => {
                 // The answer to the request may come after the last arrival, and belongs to the figures.

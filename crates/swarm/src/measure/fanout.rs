@@ -1,8 +1,6 @@
 //! What follows from finished publications: times, the worst of them, and all of one origin together.
 
-use crate::measure::figures::{
-    add, as_millis, float, micros_as_millis, microseconds, share,
-};
+use crate::measure::figures::{add, as_millis, float, micros_as_millis, microseconds, share};
 use crate::measure::process::{MACHINE_SATURATED_SHARE, SATURATED_SHARE};
 use crate::measure::push::Tally;
 use hdrhistogram::Histogram;

@@ -2,11 +2,11 @@
 
 use super::{Aggregate, TimeOf};
 use crate::measure::comeback_metric::ComebackMetric;
+use crate::measure::figures::{float, share};
 use crate::measure::flow_metric::FlowMetric;
 use crate::measure::http_metric::HttpMetric;
 use crate::measure::quantile::Quantile;
 use crate::measure::unwell_metric::UnwellMetric;
-use crate::measure::figures::{float, share};
 use myriad_report::{DeliveryReport, Report, RoundTripReport, SessionReport, Unit};
 
 /// A figure that a threshold can be held against.

@@ -170,10 +170,7 @@ fn a_server_that_is_slower_than_the_rate_does_not_make_the_schedule_longer() {
     assert_eq!(replies.outstanding(), 0);
     // It goes on with what was given up. That is no reason to wait.
     world.pass(SETTLE * 2);
-    let (counts, window) = (
-        world.deliveries().counts,
-        world.shared.schedule().unwrap(),
-    );
+    let (counts, window) = (world.deliveries().counts, world.shared.schedule().unwrap());
     assert!(!world.backlog.is_empty() && !counts.are_complete());
     let now = Nanos(world.clock.0.get());
     assert!(!counts.are_awaited(window, replies.last, SETTLE, now));
