@@ -306,7 +306,7 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
                 report: Box::new(last.map(|(_, report)| report).unwrap_or_default()),
             });
         }
-        self.report.summary = shown::summary(&self.report);
+        self.report.summary = shown::summary(&self.report, Language::English);
         self.report
     }
 }
