@@ -46,14 +46,14 @@ pub enum FleetError {
     Start(io::Error),
     /// The kernel gives no random bytes for the secret of the run.
     Random(io::Error),
-    /// Too few agents in time: how many are wanted and free, and those that are not.
+    /// Too few agents in time: how many are wanted and free, and the others.
     TooFew {
         /// Agents wanted.
         wanted: u32,
         /// Agents that were free.
         free: usize,
-        /// The others: their names, and whom they work for.
-        busy: Vec<(String, String)>,
+        /// The others: their names, and why they are not.
+        others: Vec<(String, String)>,
         /// How long they were waited for.
         waited: Duration,
     },
@@ -92,7 +92,7 @@ impl fmt::Display for FleetError {
             Self::TooFew {
                 wanted,
                 free,
-                busy,
+                others,
                 waited,
             } => {
                 write!(
@@ -100,8 +100,8 @@ impl fmt::Display for FleetError {
                     "{free} of {wanted} agents were free within {} s; start more with `myriad swarm agent --nats URL`, or give fewer --agents",
                     waited.as_secs()
                 )?;
-                for (name, with) in busy {
-                    write!(f, "\n  agent {name} works for {with}")?;
+                for (name, why) in others {
+                    write!(f, "\n  agent {name} {why}")?;
                 }
                 Ok(())
             }

@@ -129,6 +129,18 @@ fn check(fleet: &FleetOptions, config: &Config) -> Result<(), FleetError> {
     Ok(())
 }
 
+/// Why an agent cannot work for this controller now; none if it can.
+fn why_not_free(hello: &Hello) -> Option<String> {
+    if hello.version != env!("CARGO_PKG_VERSION") {
+        let version = shown_name(&hello.version);
+        return Some(format!(
+            "has version {version} of myriad; install the same everywhere"
+        ));
+    }
+    let with = hello.busy_with.as_ref()?;
+    Some(format!("works for {}", shown_name(with)))
+}
+
 /// A controller that looks for agents.
 struct Recruiting<'a> {
     fleet: &'a FleetOptions,
@@ -204,7 +216,7 @@ impl Recruiting<'_> {
         let wanted = self.fleet.agents as usize;
         let begun = Instant::now();
         let mut claimed: Vec<Claimed> = Vec::new();
-        let mut busy: Vec<(String, String)> = Vec::new();
+        let mut others: Vec<(String, String)> = Vec::new();
         while claimed.len() < wanted {
             let is_late = begun.elapsed() >= self.fleet.wait;
             if is_late || self.interrupt.is_made() {
@@ -214,7 +226,7 @@ impl Recruiting<'_> {
                     true => FleetError::TooFew {
                         wanted: self.fleet.agents,
                         free: claimed.len(),
-                        busy,
+                        others,
                         waited: self.fleet.wait,
                     },
                 });
@@ -230,10 +242,10 @@ impl Recruiting<'_> {
             if claimed.iter().any(|one| one.hello.id == hello.id) {
                 continue;
             }
-            if let Some(with) = &hello.busy_with {
-                busy.retain(|(name, _)| *name != hello.name);
-                if busy.len() < AGENTS_MAX {
-                    busy.push((hello.name, shown_name(with)));
+            if let Some(why) = why_not_free(&hello) {
+                others.retain(|(name, _)| *name != hello.name);
+                if others.len() < AGENTS_MAX {
+                    others.push((hello.name, why));
                 }
                 continue;
             }
@@ -304,7 +316,26 @@ impl Recruiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::fleet::messages::Capacity;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn agents_of_another_version_or_another_controller_are_not_free() {
+        let mut hello = Hello {
+            id: "0123abcd".to_owned(),
+            name: "a".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            capacity: Capacity::default(),
+            busy_with: None,
+        };
+        assert_eq!(why_not_free(&hello), None);
+        hello.busy_with = Some("b".to_owned());
+        assert_eq!(why_not_free(&hello).as_deref(), Some("works for b"));
+        hello.version = "0.0.1\u{1b}[2J".to_owned();
+        let why = why_not_free(&hello).unwrap();
+        assert!(why.starts_with("has version 0.0.1[2J of myriad"), "{why}");
+    }
 
     /// All keys and sections of a scenario.
     fn keys() -> BTreeSet<String> {
