@@ -1,15 +1,16 @@
 //! A crowd of clients: simulates many clients of a WebSocket or HTTP server, and tells the truth about what they saw.
 //!
-//! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]:
+//! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]. What is in which module:
+//! `docs/architecture.md`, "The crowd". The main ones:
 //!
 //! * `engine`: clients are sixteen bytes of plain data each, driven by one thread per core (or more,
 //!   where descriptor tables are small) over `myriad_reactor`;
-//! * `publisher`: posts stamped publications on a schedule;
-//! * `measure`: one time per publication, one per received batch; what follows from them;
+//! * `publisher`, `requester`, `caller`: HTTP requests beside the crowd, on schedules;
+//! * `measure`: when each publication was made, when each batch came, and the figures of both;
 //! * `scenario`: a run as a file;
 //! * `search`: runs with another value each, until the largest is known that holds;
 //! * `fleet`: the same crowd on several machines;
-//! * `report`: live lines, the closing table, JSON, and the `.hgrm` percentile text.
+//! * `report`: live lines and the dashboard, the closing table, the page, JSON, the `.hgrm` and `.hlog` texts, metrics.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
 //! at each client when the batch with its message has been received. A publication of somebody else has
