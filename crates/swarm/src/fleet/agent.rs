@@ -5,12 +5,12 @@ mod orders;
 
 use super::FleetError;
 use super::Nats;
-use super::crew::Crew;
 use super::messages::{
     BYTES_MAX, Beacon, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
     subject_of_run, written,
 };
 use super::offset::Offset;
+use super::threads::AgentThreads;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
 use crate::engine::shared::{Ending, Order};
@@ -134,7 +134,7 @@ struct Work {
     preparing: Option<Preparing>,
     ready: Option<Ready>,
     start: Option<Nanos>,
-    crew: Option<Crew>,
+    threads: Option<AgentThreads>,
     next_clock: Instant,
     /// Clocks are being compared.
     clocks: Option<JoinHandle<Option<Offset>>>,
@@ -194,7 +194,7 @@ impl<S: Fn(&str)> Agent<'_, S> {
                     Some(message) => self.answer(message).await,
                     None => return Err(FleetError::Lost("the connection ended".to_owned())),
                 },
-                message = next_beacon(&mut self.work) => self.hear(message.as_ref()),
+                message = next_beacon(&mut self.work) => self.handle_beacon(message.as_ref()),
             }
         }
         Ok(())
@@ -223,7 +223,7 @@ impl<S: Fn(&str)> Agent<'_, S> {
         let _ = self.client.publish(reply, written(&answer).into()).await;
     }
 
-    fn hear(&mut self, message: Option<&Message>) {
+    fn handle_beacon(&mut self, message: Option<&Message>) {
         let Some(work) = &mut self.work else { return };
         let Some(message) = message else {
             work.is_over = true;
@@ -234,29 +234,29 @@ impl<S: Fn(&str)> Agent<'_, S> {
         };
         work.silent_steps = 0;
         // What was told to end does not begin again.
-        if let Some(crew) = work.crew.as_mut().filter(|_| !work.is_over) {
-            crew.obey(&beacon);
+        if let Some(threads) = work.threads.as_mut().filter(|_| !work.is_over) {
+            threads.handle_beacon(&beacon);
         }
-        let is_closed = matches!(beacon.order, Order::Close(_)) && work.crew.is_none();
+        let is_closed = matches!(beacon.order, Order::Close(_)) && work.threads.is_none();
         if beacon.lost.contains(&self.id) || is_closed {
             work.is_over = true;
         }
     }
 
     /// Hears what has come by now: the controller is judged by what it has said, not by what was read of that.
-    fn hear_waiting(&mut self) {
+    fn handle_waiting_beacons(&mut self) {
         for _ in 0..BEACONS_MAX {
             let Some(work) = &mut self.work else { return };
             let Some(message) = work.beacons.next().now_or_never() else {
                 return;
             };
-            self.hear(message.as_ref());
+            self.handle_beacon(message.as_ref());
         }
     }
 
     /// Tells how far it is, and ends what is over.
     async fn step(&mut self) {
-        self.hear_waiting();
+        self.handle_waiting_beacons();
         let Some(work) = &mut self.work else { return };
         work.silent_steps += 1;
         if work.silent_steps >= SILENT_STEPS_MAX && !work.is_over {
@@ -270,14 +270,14 @@ impl<S: Fn(&str)> Agent<'_, S> {
         if !work.is_over {
             return;
         }
-        if let Some(crew) = &mut work.crew {
-            crew.close(Ending::Reset);
-            if !crew.is_gone() {
+        if let Some(threads) = &mut work.threads {
+            threads.close(Ending::Reset);
+            if !threads.is_gone() {
                 return;
             }
         }
-        if let Some(crew) = self.work.take().and_then(|work| work.crew) {
-            crew.join();
+        if let Some(threads) = self.work.take().and_then(|work| work.threads) {
+            threads.join();
         }
         (self.say)(&format!("agent {} waits for a controller", self.name));
     }
@@ -285,12 +285,14 @@ impl<S: Fn(&str)> Agent<'_, S> {
     /// Tells its figures, or that they do not fit into a message.
     async fn tell_state(&mut self) {
         let Some(work) = &mut self.work else { return };
-        let Some(crew) = &mut work.crew else { return };
-        let mut state = written(&crew.state());
+        let Some(threads) = &mut work.threads else {
+            return;
+        };
+        let mut state = written(&threads.state());
         if let Some(reason) = too_large(state.len(), self.client.max_payload()) {
             (self.say)(&reason);
-            crew.fail(reason);
-            state = written(&crew.state());
+            threads.fail(reason);
+            state = written(&threads.state());
         }
         let subject = subject_of_run(&work.run, &format!("state.{}", self.id));
         let _ = self.client.publish(subject, state.into()).await;
@@ -299,26 +301,28 @@ impl<S: Fn(&str)> Agent<'_, S> {
     /// Compares clocks now and then. Exchanges take their time, and what the agent says and hears does not wait for them.
     async fn compare_clocks(&mut self) {
         let Some(work) = &mut self.work else { return };
-        let Some(crew) = &mut work.crew else { return };
+        let Some(threads) = &mut work.threads else {
+            return;
+        };
         if let Some(clocks) = work.clocks.take_if(|clocks| clocks.is_finished())
             && let Ok(Some(offset)) = clocks.await
         {
-            crew.note_clock(offset);
+            threads.note_clock(offset);
         }
         let is_due = Instant::now() >= work.next_clock && !work.is_over;
         if is_due && work.clocks.is_none() {
             work.next_clock = Instant::now() + CLOCK_EVERY;
-            let (client, run, here) = (self.client.clone(), work.run.clone(), crew.clock());
+            let (client, run, here) = (self.client.clone(), work.run.clone(), threads.clock());
             work.clocks = Some(tokio::spawn(compare(client, run, here)));
         }
     }
 
     /// Ends before the process does.
     async fn end_at_once(&mut self) {
-        if let Some(mut crew) = self.work.take().and_then(|work| work.crew) {
-            crew.close(Ending::Reset);
+        if let Some(mut threads) = self.work.take().and_then(|work| work.threads) {
+            threads.close(Ending::Reset);
             let begun = Instant::now();
-            while !crew.is_gone() && begun.elapsed() < CLOSED_WITHIN {
+            while !threads.is_gone() && begun.elapsed() < CLOSED_WITHIN {
                 sleep(Duration::from_millis(10)).await;
             }
         }

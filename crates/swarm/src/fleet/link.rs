@@ -96,9 +96,9 @@ impl Link {
             plan: OnceLock::new(),
             begun: OnceLock::new(),
         });
-        tokio::spawn(Arc::clone(&link).tell_time(clocks));
-        tokio::spawn(Arc::clone(&link).hear(states));
-        tokio::spawn(Arc::clone(&link).tell());
+        tokio::spawn(Arc::clone(&link).answer_clocks(clocks));
+        tokio::spawn(Arc::clone(&link).handle_states(states));
+        tokio::spawn(Arc::clone(&link).send_beacons());
         link
     }
 
@@ -132,7 +132,7 @@ impl Link {
     }
 
     /// Answers agents that compare clocks.
-    async fn tell_time(self: Arc<Self>, mut clocks: Subscriber) {
+    async fn answer_clocks(self: Arc<Self>, mut clocks: Subscriber) {
         while let Some(message) = clocks.next().await {
             let told = ControllerTime {
                 run: self.clock.now().0,
@@ -144,7 +144,7 @@ impl Link {
         }
     }
 
-    async fn hear(self: Arc<Self>, mut states: Subscriber) {
+    async fn handle_states(self: Arc<Self>, mut states: Subscriber) {
         while let Some(message) = states.next().await {
             let id = message.subject.rsplit('.').next().unwrap_or_default();
             let known = self.members.iter().position(|member| member.id == id);
@@ -152,13 +152,13 @@ impl Link {
                 continue;
             };
             if let Some(state) = read::<State>(&message.payload) {
-                self.take(agent, state);
+                self.handle_state(agent, state);
             }
         }
     }
 
     /// Takes what an agent tells, if it is new and can be true.
-    fn take(&self, agent: usize, state: State) {
+    fn handle_state(&self, agent: usize, state: State) {
         let Some(plan) = self.plan.get() else { return };
         let flows = plan.flows.as_ref().map_or(0, |it| it.flows.len());
         let slice = self.members[agent].slice;
@@ -196,7 +196,7 @@ impl Link {
     }
 
     /// Tells all agents what the run wants, and notices those that are silent.
-    async fn tell(self: Arc<Self>) {
+    async fn send_beacons(self: Arc<Self>) {
         let mut ticks = interval(BEACON_EVERY);
         for number in 1.. {
             ticks.tick().await;

@@ -6,12 +6,11 @@
 //!
 //! * `messages`: what they say to each other, over a connection of `myriad_nats`;
 //! * `division`: who gets how much of the crowd (`crate::engine::deal` is the result); `offset`: whose clock is how far off;
-//! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `crew`: an agent's threads;
+//! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `threads`: an agent's threads;
 //! * `recruiting`: a controller finds its agents and prepares them; `link`: what it hears of them then;
 //! * `state`: an agent's figures on their way; `pushes`: which publications an agent believes in.
 
 mod agent;
-mod crew;
 mod division;
 mod link;
 mod messages;
@@ -20,6 +19,7 @@ mod preparing;
 mod pushes;
 mod recruiting;
 mod state;
+mod threads;
 
 pub use agent::{AgentOptions, serve_agent};
 pub(crate) use link::{FLEET_SCHEDULE_AHEAD, Link};

@@ -1,15 +1,15 @@
 //! A capacity search: runs a scenario again and again with another value of one key, until the largest is known at which its
 //! thresholds hold.
 //!
-//! * `hunt`: which value comes next;
+//! * `bisection`: which value comes next;
 //! * `pause`: the time between two trials;
 //! * `shown`: lines, table and page.
 
-mod hunt;
+mod bisection;
 mod pause;
 mod shown;
 
-pub use hunt::Growth;
+pub use bisection::Growth;
 
 use crate::config::{Config, LiveStyle};
 use crate::interrupt::Interrupt;
@@ -17,7 +17,7 @@ use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::run::{RunError, run};
 use crate::scenario::{COUNT_KEY, Scenario, ScenarioError};
-use hunt::{Bounds, Hunt, Next};
+use bisection::{Bisection, Bounds, Next};
 use myriad_report::{
     GeneratorCheck, Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit,
 };
@@ -147,7 +147,7 @@ pub fn find_max(
         interrupt,
         key,
         quiet: Quiet::before(&config, search.pause),
-        hunt: Hunt::new(bounds),
+        bisection: Bisection::new(bounds),
         last: None,
         report: SearchReport {
             program: "myriad swarm find-max".to_owned(),
@@ -166,7 +166,7 @@ pub fn find_max(
             ..SearchReport::default()
         },
     };
-    let outcome = under_way.hunt()?;
+    let outcome = under_way.make_trials()?;
     let mut report = under_way.concluded(outcome);
     report.elapsed_s = begun.elapsed().as_secs_f64();
     shown::write(&report, search, json, html)?;
@@ -229,7 +229,7 @@ struct UnderWay<'a, F> {
     /// What is changed for a trial: the key, or the variable that it is.
     key: String,
     quiet: Quiet,
-    hunt: Hunt,
+    bisection: Bisection,
     /// The report of the last trial at the largest value that held.
     last: Option<(f64, Report)>,
     report: SearchReport,
@@ -237,11 +237,13 @@ struct UnderWay<'a, F> {
 
 impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
     /// Makes trials until it is known why to stop.
-    fn hunt(&mut self) -> Result<SearchOutcome, SearchError> {
+    fn make_trials(&mut self) -> Result<SearchOutcome, SearchError> {
         loop {
-            let (value, purpose) = match self.hunt.next() {
+            let (value, purpose) = match self.bisection.next() {
                 Next::Try(value, purpose) => (value, purpose),
-                Next::Knee(_) if self.hunt.failed().is_none() => return Ok(SearchOutcome::Limit),
+                Next::Knee(_) if self.bisection.failed().is_none() => {
+                    return Ok(SearchOutcome::Limit);
+                }
                 Next::Knee(_) => return Ok(SearchOutcome::Found),
                 Next::NeverHeld => return Ok(SearchOutcome::NeverHeld),
                 Next::Unsettled => return Ok(SearchOutcome::Unsettled),
@@ -261,13 +263,13 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
             trial.left_over = left_over;
             trial.saturated = saturated(&report, self.search.late_max);
             shown::progress(&self.report, &trial);
-            let stops = stop(&trial, &report, self.hunt.held().is_none());
+            let stops = stop(&trial, &report, self.bisection.held().is_none());
             let held = trial.held;
             self.report.trials.push(trial);
             if let Some(outcome) = stops {
                 return Ok(outcome);
             }
-            self.hunt.note(value, held);
+            self.bisection.note(value, held);
             if held {
                 self.last = Some((value, report));
             }
@@ -292,7 +294,7 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
     /// The report, when the reason to stop is known.
     fn concluded(mut self, outcome: SearchOutcome) -> SearchReport {
         self.report.outcome = outcome;
-        if let Some(value) = self.hunt.held() {
+        if let Some(value) = self.bisection.held() {
             let of_value = |trial: &&Trial| close(trial.value, value);
             let trials = self.report.trials.iter().filter(of_value);
             let held = trials.clone().filter(|trial| trial.held).count();
@@ -300,7 +302,7 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
             let last = self.last.take().filter(|(at, _)| close(*at, value));
             self.report.knee = Some(Knee {
                 value,
-                failed_at: self.hunt.failed(),
+                failed_at: self.bisection.failed(),
                 trials: count(trials.count()),
                 held: count(held),
                 report: Box::new(last.map(|(_, report)| report).unwrap_or_default()),
@@ -350,7 +352,7 @@ fn trial(value: f64, purpose: Purpose, report: &Report) -> Trial {
     }
 }
 
-/// Why a trial ends the search, whatever the hunt would try next.
+/// Why a trial ends the search, whatever the bisection would try next.
 fn stop(trial: &Trial, report: &Report, is_first: bool) -> Option<SearchOutcome> {
     let was_late = trial.saturated.iter().any(|check| check != BUSY);
     if was_late || (!trial.held && !trial.saturated.is_empty()) {

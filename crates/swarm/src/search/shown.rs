@@ -1,6 +1,6 @@
 //! A search for people: a line for each trial, the closing table, and a page.
 
-use super::hunt::TRIALS_MAX;
+use super::bisection::TRIALS_MAX;
 use super::{Search, close};
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
@@ -210,7 +210,10 @@ fn in_chinese(report: &SearchReport) -> String {
             saturated(report)
         ),
         (SearchOutcome::NobodyConnected, _) => {
-            format!("没有客户端能够连接。{}", said_last(report).unwrap_or_default())
+            format!(
+                "没有客户端能够连接。{}",
+                said_last(report).unwrap_or_default()
+            )
         }
         (SearchOutcome::Unsettled, _) => format!(
             "同一取值时而通过、时而未通过，{TRIALS_MAX} 次后仍无定论。{best}请延长 --duration，或放宽 --precision。"

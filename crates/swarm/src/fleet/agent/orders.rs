@@ -3,12 +3,12 @@
 use super::clocks::compare;
 use super::{Agent, CLOCK_EVERY, Ready, Work};
 use crate::clock::{Clock as _, RunClock};
-use crate::fleet::crew::Crew;
 use crate::fleet::messages::{
     Answer, FILE_BYTES_MAX, FileKind, Job, Request, is_id, shown_name, subject_of_run, written,
 };
 use crate::fleet::preparing::prepare;
 use crate::fleet::state::State;
+use crate::fleet::threads::AgentThreads;
 use crate::run::RunError;
 use async_nats::{Client, Subject};
 use base64::Engine as _;
@@ -119,7 +119,7 @@ impl<S: Fn(&str)> Agent<'_, S> {
             preparing: None,
             ready: None,
             start: None,
-            crew: None,
+            threads: None,
             next_clock: Instant::now() + CLOCK_EVERY,
             clocks: None,
             is_over: false,
@@ -185,11 +185,11 @@ impl<S: Fn(&str)> Agent<'_, S> {
         let Some(ready) = work.ready.take() else {
             return;
         };
-        match Crew::start(ready.prepared, ready.clock, ready.offset) {
-            Ok(crew) => {
-                let terminals = myriad_units::counted(crew.terminals(), "terminal");
+        match AgentThreads::start(ready.prepared, ready.clock, ready.offset) {
+            Ok(threads) => {
+                let terminals = myriad_units::counted(threads.terminals(), "terminal");
                 (self.say)(&format!("{} has {terminals}", self.name));
-                work.crew = Some(crew);
+                work.threads = Some(threads);
             }
             Err(error) => {
                 let reason = RunError::Start(error).to_string();

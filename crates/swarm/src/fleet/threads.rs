@@ -25,7 +25,7 @@ use std::time::Duration;
 const WATCHED_EVERY: Duration = Duration::from_secs(1);
 
 /// An agent's part of the crowd, under way.
-pub(super) struct Crew {
+pub(super) struct AgentThreads {
     plan: Arc<Plan>,
     slice: Slice,
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ pub(super) struct Crew {
     machine: MachineState,
     number: u64,
     told: PushesTold,
-    /// The newest beacon that was obeyed.
+    /// The newest beacon that was handled.
     beacon: u64,
     /// When the controller publishes; none if it does not.
     pushes: Option<Pushes>,
@@ -46,14 +46,14 @@ pub(super) struct Crew {
     fatal: Option<String>,
 }
 
-impl Crew {
+impl AgentThreads {
     /// Starts the threads.
     pub(super) fn start(prepared: Prepared, clock: RunClock, offset: Offset) -> io::Result<Self> {
         let plan = Arc::new(prepared.plan);
         let slice = plan.deal.own();
         let shared = Arc::new(Shared::of_agent(&plan));
         let now = clock.now();
-        let mut crew = Self {
+        let mut started = Self {
             slice,
             clock,
             threads: Vec::new(),
@@ -73,9 +73,9 @@ impl Crew {
             plan,
             shared,
         };
-        crew.believe(now);
+        started.bound_push_numbers(now);
         for thread in slice.thread_numbers() {
-            let (plan, shared) = (Arc::clone(&crew.plan), Arc::clone(&crew.shared));
+            let (plan, shared) = (Arc::clone(&started.plan), Arc::clone(&started.shared));
             match spawn(
                 plan,
                 thread,
@@ -84,14 +84,14 @@ impl Crew {
                 shared,
                 clock,
             ) {
-                Ok(handle) => crew.threads.push(handle),
+                Ok(handle) => started.threads.push(handle),
                 Err(error) => {
-                    crew.close(Ending::Reset);
+                    started.close(Ending::Reset);
                     return Err(error);
                 }
             }
         }
-        Ok(crew)
+        Ok(started)
     }
 
     /// Terminals that it has.
@@ -105,7 +105,7 @@ impl Crew {
     }
 
     /// Does what the controller says.
-    pub(super) fn obey(&mut self, beacon: &Beacon) {
+    pub(super) fn handle_beacon(&mut self, beacon: &Beacon) {
         if beacon.number <= self.beacon {
             return;
         }
@@ -114,7 +114,7 @@ impl Crew {
         if let Some(at) = beacon.connected_at {
             self.shared.note_connected(at);
         }
-        self.believe(self.clock.now());
+        self.bound_push_numbers(self.clock.now());
         self.shared
             .forget_measured(&self.plan, beacon.measured_from);
         let Some((from, until)) = beacon.schedule else {
@@ -136,7 +136,7 @@ impl Crew {
     }
 
     /// Bounds the stamps that are taken for those of the controller's publications.
-    fn believe(&self, now: Nanos) {
+    fn bound_push_numbers(&self, now: Nanos) {
         let Some(pushes) = self.pushes else { return };
         let connected_at = self.shared.connected_at();
         let connected = connected_at.map_or(Duration::ZERO, |at| now.since(at));
@@ -189,7 +189,7 @@ impl Crew {
             return State::failed(self.number, reason.clone());
         }
         let now = self.clock.now();
-        self.believe(now);
+        self.bound_push_numbers(now);
         if now >= self.next_watch {
             self.next_watch = now.plus(WATCHED_EVERY);
             let threads = self.slice.thread_numbers();
@@ -237,17 +237,18 @@ mod tests {
         let mut config = Config::new(vec![target], 1);
         config.driver = Some(Driver::Epoll);
         let prepared = config.prepare().unwrap();
-        let mut crew = Crew::start(prepared, RunClock::start(), Offset::default()).unwrap();
-        assert_eq!(crew.state().fatal, None);
-        crew.fail("no threads".to_owned());
-        crew.fail("and no memory".to_owned());
-        let state = crew.state();
+        let mut threads =
+            AgentThreads::start(prepared, RunClock::start(), Offset::default()).unwrap();
+        assert_eq!(threads.state().fatal, None);
+        threads.fail("no threads".to_owned());
+        threads.fail("and no memory".to_owned());
+        let state = threads.state();
         assert_eq!(state.fatal.as_deref(), Some("no threads"));
         assert_eq!(state.number, 2, "it is newer than the one before");
-        crew.close(Ending::Reset);
-        while !crew.is_gone() {
+        threads.close(Ending::Reset);
+        while !threads.is_gone() {
             std::thread::yield_now();
         }
-        crew.join();
+        threads.join();
     }
 }
