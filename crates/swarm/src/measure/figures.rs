@@ -43,7 +43,7 @@ pub(crate) fn add(times: &mut Histogram<u64>, more: &Histogram<u64>) {
 }
 
 /// A duration in whole microseconds.
-pub(crate) fn as_micros(duration: Duration) -> u64 {
+fn as_micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
