@@ -253,6 +253,31 @@ fn im_over_tcp() {
     }
 }
 
+#[test]
+fn api_users() {
+    let mut command = Command::new("node");
+    // Connections end, though never when a request could be on its way: what was posted then is not sent again.
+    command.args([&ready("servers/api.mjs"), "--last", "5"]);
+    let api = Program::start(&mut command);
+    for driver in ["generator.driver=epoll", "generator.driver=auto"] {
+        let changes = [
+            driver,
+            "variables.connections=60",
+            "variables.read-think=exp(300ms)",
+            "variables.add-think=200ms..1s",
+            "variables.health-rate=50/s",
+            "hold.duration=4s",
+            "thresholds=[\"setup:connected==60\", \"lost==0\", \"errors==0\", \"flows:refused==0\", \"flows:unanswered==0\", \"flows:p99<5s\"]",
+        ];
+        let report = report_of(&api.address, &ready("api-users.toml"), &changes);
+        for flow in report["flows"].as_array().expect("flows") {
+            assert!(flow["sent"].as_u64() >= Some(50), "{flow}");
+            assert_eq!(flow["sent"], flow["received"], "{flow}");
+        }
+        assert!(report["http"]["reopened"].as_u64() >= Some(20));
+    }
+}
+
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -322,9 +322,12 @@ impl World {
         let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
         let mut sent = 0;
         while sent < wanted
-            && let Some(index) = answered
-                .terminals
-                .next(&self.terminals, &self.outbox, &mut looks)
+            && let Some(index) =
+                answered
+                    .terminals
+                    .next(self.terminals.len(), &mut looks, |index| {
+                        self.is_free(index)
+                    })
         {
             self.send_message(answered, index, now);
             sent += 1;

@@ -211,8 +211,10 @@ pub(crate) struct HttpTotals {
     pub held_late: u64,
     /// Comments, blank lines and empty messages of streams.
     pub heartbeats: u64,
-    /// Connections that were replaced because the server ended them behind an answer, or ended their stream.
+    /// Connections that were replaced because they ended behind an answer or between two, or with their stream.
     pub reopened: u64,
+    /// Requests that were sent again on another connection.
+    pub repeated: u64,
 }
 
 impl HttpTotals {
@@ -224,6 +226,7 @@ impl HttpTotals {
         self.held_late += other.held_late;
         self.heartbeats += other.heartbeats;
         self.reopened += other.reopened;
+        self.repeated += other.repeated;
     }
 }
 

@@ -208,6 +208,7 @@ impl World {
             answered.sweep_soon();
         }
         // It keeps nothing, and what was not sent yet never is.
+        self.leave_request(number);
         self.take_partial(number);
         self.outbox.forget(number);
     }

@@ -292,6 +292,7 @@ impl Run<'_> {
             timeouts: totals.timeouts,
             heartbeats: totals.heartbeats,
             reopened: totals.reopened,
+            repeated: totals.repeated,
             held: is_polling.then(|| HeldReport {
                 shortest_ms: (!held.is_empty()).then(|| micros_as_millis(held.min())),
                 mean_ms: (!held.is_empty()).then(|| held.mean() / 1000.0),

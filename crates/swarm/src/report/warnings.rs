@@ -145,6 +145,11 @@ impl Run<'_> {
             return;
         }
         let reopened = text::counted(http.reopened, "connection");
+        if self.config.protocol.has_requests() {
+            return warnings.push(format!(
+                "{reopened} ended behind an answer or between two: the next request of each client then paid for another one"
+            ));
+        }
         let what = if http.answers > 0 {
             "behind an answer: every request then pays for a connection"
         } else {

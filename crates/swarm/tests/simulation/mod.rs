@@ -4,6 +4,7 @@
 //!
 //! A failing seed is printed; `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays it alone.
 
+mod api;
 mod echoes;
 mod ends;
 mod http;

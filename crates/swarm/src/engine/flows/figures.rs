@@ -106,7 +106,7 @@ impl FlowFigures {
     }
 
     /// Counts a command whose sender left on purpose before it was answered.
-    pub(super) fn note_left(&mut self, is_all: bool) {
+    pub(in crate::engine) fn note_left(&mut self, is_all: bool) {
         self.away += u64::from(is_all);
     }
 

@@ -194,7 +194,9 @@ impl World {
             && let Schedule::Rate(own) = &mut flows.senders[sender].pace
             && let Some(index) = own
                 .terminals
-                .next(&self.terminals, &self.outbox, &mut looks)
+                .next(self.terminals.len(), &mut looks, |index| {
+                    self.is_free(index)
+                })
         {
             let pacing = own.pacing.as_mut().expect("the schedule has begun");
             let issued = pacing.issued();
@@ -234,6 +236,11 @@ impl World {
         }
         let (threads, thread) = (flows.threads, u64::from(self.part.thread));
         let until = now.plus(flows.plan.settle);
+        for (_, token, due) in self.take_released(sender) {
+            if let Schedule::Think(own) = &mut flows.senders[sender].pace {
+                own.put_back(token, due);
+            }
+        }
         for _ in 0..PER_TURN_MAX {
             let has_room = self.shared.flow_ledger().has_room() && flows.commands.has_room();
             let Schedule::Think(own) = &mut flows.senders[sender].pace else {
@@ -245,7 +252,11 @@ impl World {
             if !self.may_send(token) {
                 continue;
             }
-            if !has_room || self.outbox.has_unsent(token.index) {
+            if self.is_waiting_for_answer(token.index) {
+                self.defer(sender, token, due);
+                continue;
+            }
+            if !has_room || !self.is_free(token.index) {
                 own.put_back(token, due);
                 flows.senders[sender].is_held = true;
                 return;
@@ -297,7 +308,10 @@ impl World {
         let sender = &mut flows.senders[sender];
         let flow = sender.flow;
         let planned = &plan.flows[flow];
-        let previous = sender.last.insert(index, number);
+        // The order is judged among messages that somebody gets.
+        let is_message = planned.audience != Audience::Answer;
+        let previous = is_message.then(|| sender.last.insert(index, number));
+        let previous = previous.flatten();
         let key = MessageKey { flow, number };
         self.note_sending(&plan, terminal, key, previous, (due, now));
         let token = self.terminals[index as usize].token(index);
@@ -313,6 +327,14 @@ impl World {
                 self.say(flows, token, (template, *is_binary), &values);
             }
             Route::Command(_) => self.send_command_of_flow(flows, token, key, (due, now)),
+            Route::Request(request) => {
+                let values = Values {
+                    mark: Some(Mark::new(flows.run, flow, number)),
+                    ..plan.values_of(terminal)
+                };
+                let written = self.write_request(index, request, &values, &mut flows.random);
+                self.send_request_of_flow(index, key, written, (due, now));
+            }
             Route::Http(_) => unreachable!("callers send the messages of other routes"),
         }
     }

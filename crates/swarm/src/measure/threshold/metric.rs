@@ -414,7 +414,7 @@ impl LoadOption {
             Self::ClientPublish => "--client-publish",
             Self::Request => "--request",
             Self::Session => "--protocol centrifuge-json or centrifuge-protobuf",
-            Self::Http => "--protocol long-poll, sse or http-stream",
+            Self::Http => "--protocol long-poll, sse, http-stream or http",
             Self::Poll => "--protocol long-poll",
             Self::ExpectHeld => "--expect-held",
             Self::Heartbeat => "--heartbeat",
