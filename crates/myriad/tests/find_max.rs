@@ -2,9 +2,14 @@
 
 mod support;
 
+use myriad_swarm::{
+    Config, Endpoint, Growth, Interrupt, Language, Search, SearchOutcome, SearchReport, Threshold,
+    find_max,
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::Duration;
 use support::{Server, myriad};
 
 /// Writes a scenario of a crowd that holds for a moment.
@@ -35,23 +40,53 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// A search of a crowd that may be as late as it likes: the machine is busy with other tests.
+fn patient(scenario: PathBuf) -> Search {
+    Search {
+        scenario,
+        sets: Vec::new(),
+        key: "terminals.count".to_owned(),
+        from: None,
+        most: None,
+        growth: Growth::Factor(2.0),
+        precision: 0.05,
+        repeats: 3,
+        pause: Duration::from_millis(10),
+        late_max: Duration::MAX,
+        json: None,
+        html: None,
+        language: Language::English,
+    }
+}
+
+/// Searches with a threshold.
+fn found(search: &Search, threshold: &str, metrics: Option<&str>) -> SearchReport {
+    let over = |mut config: Config| {
+        let threshold = Threshold::parse(threshold).expect("a threshold");
+        config.thresholds = vec![threshold];
+        let endpoint = |url| Endpoint::parse(url).expect("a URL");
+        config.reporting.server_metrics = metrics.map(endpoint);
+        config
+    };
+    find_max(search, over, &Interrupt::new()).expect("a report")
+}
+
 #[test]
 fn the_most_connections_of_a_server_are_found_exactly() {
     let server = Server::start(&["--max-connections", "130", "--drain", "1s"]);
     let metrics = format!("http://{}/metrics", server.address);
-    let file = scenario("connections.toml", &server.address, "");
-    for watch in [&[][..], &["--server-metrics", &metrics]] {
-        let limits = ["--threshold", "errors==0", "--precision", "0.1%"];
-        let (output, report) = search(&file, &[&limits[..], watch].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        assert_eq!(report["outcome"], "found", "{report:#}");
-        let knee = &report["knee"];
+    let mut search = patient(scenario("connections.toml", &server.address, ""));
+    search.precision = 0.001;
+    for watch in [None, Some(metrics.as_str())] {
+        let report = found(&search, "errors==0", watch);
+        assert_eq!(report.outcome, SearchOutcome::Found, "{report:#?}");
+        let knee = report.knee.expect("a knee");
         // A request for metrics is a connection of the server's too.
-        let value = knee["value"].as_f64().expect("a value");
-        assert!((128.0..=130.0).contains(&value), "{}", said(&output));
-        assert_eq!((&knee["trials"], &knee["held"]), (&4.into(), &4.into()));
-        assert_eq!(knee["report"]["setup"]["connected"].as_f64(), Some(value));
-        assert!(said(&output).contains("terminals.count is at most"));
+        assert!((128.0..=130.0).contains(&knee.value), "{}", knee.value);
+        assert_eq!((knee.trials, knee.held), (4, 4));
+        assert_eq!(knee.report.setup.connected as f64, knee.value);
+        let words = "terminals.count is at most";
+        assert!(report.summary.starts_with(words), "{}", report.summary);
     }
 }
 
@@ -61,20 +96,19 @@ fn a_rate_is_searched_up_to_the_largest_that_is_allowed() {
     let more = "[echo]\nrate = \"40/s\"\n";
     let file = scenario("rate.toml", &server.address, more);
     let page = file.with_extension("html");
-    let page_at = page.display().to_string();
-    let limits = ["--key", "echo.rate", "--max", "100/s", "--repeats", "1"];
-    let more = ["--threshold", "echo:lost==0", "--html", &page_at];
-    let (output, report) = search(&file, &[&limits[..], &more].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert_eq!(report["outcome"], "limit", "{report:#}");
-    assert_eq!(
-        (&report["unit"], &report["knee"]["value"]),
-        (&"per_s".into(), &100.0.into())
-    );
-    let purposes: Vec<&str> = report["trials"]
-        .as_array()
-        .expect("trials")
-        .iter()
+    let search = Search {
+        key: "echo.rate".to_owned(),
+        most: Some(100.0),
+        repeats: 1,
+        html: Some(page.clone()),
+        ..patient(file)
+    };
+    let report = found(&search, "echo:lost==0", None);
+    assert_eq!(report.outcome, SearchOutcome::Limit, "{report:#?}");
+    assert_eq!(report.knee.map(|knee| knee.value), Some(100.0));
+    let json = serde_json::to_value(&report.trials).expect("JSON");
+    let trials = json.as_array().expect("trials").iter();
+    let purposes: Vec<&str> = trials
         .filter_map(|trial| trial["purpose"].as_str())
         .collect();
     assert_eq!(purposes, ["grow", "grow", "grow", "repeat"]);

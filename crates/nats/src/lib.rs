@@ -1,7 +1,7 @@
 //! Connections to NATS: addresses, who we are there, and TLS.
 #![forbid(unsafe_code)]
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
@@ -44,9 +44,19 @@ pub enum NatsError {
         /// What was written, without a password.
         address: String,
     },
-    /// No server can be reached, or none lets us in.
+    /// No server can be reached.
     #[error("cannot connect to NATS at {url}: {why}")]
     Connect {
+        /// The addresses, without passwords.
+        url: String,
+        /// What the client library says.
+        why: String,
+    },
+    /// A server answers and does not let us in.
+    #[error(
+        "the NATS server at {url} does not let us in ({why}); check the user and the password of the URL, or the file of credentials"
+    )]
+    Refused {
         /// The addresses, without passwords.
         url: String,
         /// What the client library says.
@@ -122,7 +132,7 @@ impl Nats {
     /// Connects.
     ///
     /// # Errors
-    /// A file cannot be used, or no server lets us in.
+    /// An address is none, a file cannot be used, no server can be reached, or none lets us in.
     pub async fn connect(&self, name: &str) -> Result<Client, NatsError> {
         self.check()?;
         self.connect_with(self.options(name).await?).await
@@ -131,17 +141,19 @@ impl Nats {
     /// Connects with options that [`Nats::options`] began.
     ///
     /// # Errors
-    /// No server lets us in.
+    /// No server can be reached, or none lets us in.
     pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client, NatsError> {
         let url = self.shown();
         let servers: Vec<&str> = url.split(',').collect();
-        options
-            .connect(servers)
-            .await
-            .map_err(|error| NatsError::Connect {
-                url: self.shown(),
-                why: error.to_string(),
-            })
+        options.connect(servers).await.map_err(|error| {
+            let (url, why) = (self.shown(), error.to_string());
+            match error.kind() {
+                ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+                    NatsError::Refused { url, why }
+                }
+                _ => NatsError::Connect { url, why },
+            }
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct HttpReport {
     /// Requests that were written, repeated ones included.
     pub requests: u64,
-    /// Polls that were answered, with a delivery or without; 0 for streams.
+    /// Polls that were answered, with a delivery or without, and other requests of clients; 0 for streams.
     pub answers: u64,
     /// `answers`, divided by the seconds since the first client connected.
     pub answers_per_s: f64,
@@ -19,9 +19,11 @@ pub struct HttpReport {
     pub timeouts: u64,
     /// Comments, blank lines and empty messages of streams.
     pub heartbeats: u64,
-    /// Connections that were replaced, because the server ended them behind an answer or ended their stream. Their clients
-    /// count as open all the while.
+    /// Connections that were replaced, because they ended behind an answer or between two, or with their stream. Their clients count as
+    /// open all the while.
     pub reopened: u64,
+    /// Requests of clients that were sent again, because the server said 408 or ended a kept connection without an answer.
+    pub repeated: u64,
     /// How long polls without a delivery were held; absent for streams.
     pub held: Option<HeldReport>,
 }

@@ -5,8 +5,8 @@
 //! | event | fields |
 //! | --- | --- |
 //! | `phase` | `phase`: `connecting`, `connected` (every client is open or given up), `pushing`, `draining`; `elapsed_s` |
-//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `missed` (deliveries of finished pushes that did not come), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `client_publish` (the same of `--client-publish`), `request` (the same of `--request`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_client` |
-//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `churned`, `received`, `missed`, `replayed`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `answer` (`accepted`, `refused`, `unreached`, `unanswered`), `crowd_cpu_share`, `machine_cpu_share`, `ended` (`complete`, `settled`, `refused`, `unreached`, `cut_short`) |
+//! | `progress` | twice a second and before each phase: [`Progress`] |
+//! | `push` | a publication whose measurement has ended: [`PushReport`] |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
 //! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`), `went_wrong` (a sentence, or `null`), `elapsed_s`; the last line |

@@ -76,7 +76,7 @@ pub struct Report {
     pub client_publish: Option<ClientPublishReport>,
     /// What the protocol's offsets and recoveries showed; absent where clients speak no protocol.
     pub session: Option<SessionReport>,
-    /// What clients asked and were told that speak HTTP; absent where they speak WebSocket.
+    /// What clients asked and were told that speak HTTP; absent with other protocols.
     pub http: Option<HttpReport>,
     /// Requests that were to be answered with what they carried; absent without `--request`.
     pub request: Option<RoundTripReport>,
@@ -227,7 +227,8 @@ pub struct ChurnReport {
     /// Clients that sent or answered a close frame and reset their connection 5 s later, because the server had not ended
     /// it. The server sees a reset then, and it is this crowd's.
     pub impatient: u64,
-    /// Open connections that the server or the network ended, replacements among them. They are not replaced.
+    /// Open connections that the server or the network ended, replacements among them. With `--reconnect` their clients come back: see
+    /// `comeback`.
     pub lost: u64,
 }
 

@@ -7,20 +7,20 @@ use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::ledger::{MessageKey, Sending};
 use crate::engine::flows::mark::Mark;
-use crate::engine::flows::plan::{Audience, CallPlan, FlowPlan, FlowsPlan, Route};
+use crate::engine::flows::plan::{Audience, CallPlan, FlowPlan, FlowsPlan, Route, Wrong};
 use crate::engine::flows::template::{Template, Values};
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
 use crate::failure::Failure;
-use crate::open_loop::{Kept, Lane, OpenLoop, Schedule, lock};
+use crate::open_loop::{Asker, Kept, OpenLoop, Schedule, lock};
 use crate::random::Random;
+use hyper::Request;
 use hyper::header::HOST;
-use hyper::{Request, StatusCode};
 use std::io;
 use std::sync::{Arc, Mutex};
 
 /// Bytes of an answer that are looked at.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Begins the flows of callers at the first time; they end at the second, or when they are stopped. Each has the index of its
 /// flow.
@@ -38,7 +38,7 @@ pub(crate) fn start_all(
     let calls = flows.flows.iter().enumerate();
     let calls = calls.filter_map(|(index, flow)| match &flow.route {
         Route::Http(call) => Some((index, flow.pace.rate_per_s()? * share, call)),
-        Route::Socket { .. } | Route::Command(_) => None,
+        Route::Socket { .. } | Route::Command(_) | Route::Request(_) => None,
     });
     let begun = calls.map(|(flow, rate_per_s, call)| {
         let lanes = |schedule: &Arc<Mutex<Schedule>>| {
@@ -83,13 +83,7 @@ struct Asked {
     sent: Nanos,
 }
 
-/// What was wrong with an answer.
-struct Refused {
-    failure: Failure,
-    reason: String,
-}
-
-impl Lane for Caller {
+impl Asker for Caller {
     async fn open(&mut self) {
         self.connection.open(self.flows.settle).await;
     }
@@ -116,7 +110,13 @@ impl Lane for Caller {
         };
         match answer {
             Err(reason) => self.note_unanswered(reason),
-            Ok((status, body)) => match self.judge(status, &body) {
+            Ok((status, body)) => match self
+                .planned()
+                .1
+                .request
+                .expected
+                .judge(status.as_u16(), &body)
+            {
                 Ok(()) => self.note_answered(asked),
                 Err(refused) => self.note_refused(asked, refused),
             },
@@ -129,7 +129,7 @@ impl Caller {
         let planned = &self.flows.flows[self.flow];
         match &planned.route {
             Route::Http(call) => (planned, call),
-            Route::Socket { .. } | Route::Command(_) => {
+            Route::Socket { .. } | Route::Command(_) | Route::Request(_) => {
                 unreachable!("terminals send the messages of other routes")
             }
         }
@@ -149,14 +149,15 @@ impl Caller {
             mark: Some(Mark::new(self.plan.mark_run, self.flow, number)),
             ..flows.values_of(terminal)
         };
+        let planned = &call.request;
         let mut request = Request::builder()
-            .method(call.method.clone())
-            .uri(self.written(&call.path, &values)?)
+            .method(planned.method.clone())
+            .uri(self.written(&planned.path, &values)?)
             .header(HOST, &call.endpoint.host);
-        for (name, value) in &call.headers {
+        for (name, value) in &planned.headers {
             request = request.header(name, self.written(value, &values)?);
         }
-        let body = call.body.as_ref();
+        let body = planned.body.as_ref();
         let body = body.map_or_else(|| Ok(String::new()), |body| self.written(body, &values))?;
         let request = request.body(body);
         request.map_err(|error| format!("it cannot be written: {error}"))
@@ -200,25 +201,6 @@ impl Caller {
         self.count(|figures| ledger.send(asked.key, sending, previous, figures));
     }
 
-    /// Whether an answer is as it should be.
-    fn judge(&self, status: StatusCode, body: &[u8]) -> Result<(), Refused> {
-        let (_, call) = self.planned();
-        if !status.is_success() {
-            let status = status.as_u16();
-            return Err(Refused {
-                failure: Failure::Call(status),
-                reason: format!("status {status}"),
-            });
-        }
-        match &call.answer {
-            Some(answer) if !answer.is_match(body) => Err(Refused {
-                failure: Failure::CallWrong,
-                reason: "an answer that does not match `answer`".to_owned(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
     fn note_answered(&self, asked: Asked) {
         let now = self.clock.now();
         lock(&self.schedule).note_answer(asked.due, now);
@@ -229,7 +211,7 @@ impl Caller {
         });
     }
 
-    fn note_refused(&self, asked: Asked, refused: Refused) {
+    fn note_refused(&self, asked: Asked, refused: Wrong) {
         let ledger = self.shared.flow_ledger();
         let is_all = self.is_answer_all();
         self.count(|figures| {

@@ -47,6 +47,9 @@ pub enum ConfigError {
     /// An option for clients that speak WebSocket.
     #[error("{0} is for clients of WebSocket servers; leave it out")]
     NeedsWebSocket(&'static str),
+    /// An option for clients that listen, and what these speak.
+    #[error("{0} is for clients that listen, which those of --protocol {1} do not; leave it out")]
+    NobodyListens(&'static str, &'static str),
     /// An option for clients that send requests, and what these speak.
     #[error(
         "{0} is for clients that send requests, which those of --protocol {1} do not; leave it out"
@@ -54,7 +57,7 @@ pub enum ConfigError {
     NoRequests(&'static str, &'static str),
     /// Channels of clients that have none: what they speak.
     #[error(
-        "--channel: clients of --protocol {0} have no channels; let them join by what they say, in [opening] of a scenario"
+        "--channel: clients of --protocol {0} have no channels; leave it out (over plain TCP they may join by what they say, in [opening] of a scenario)"
     )]
     NoChannelsOf(&'static str),
     /// Pings of clients that have none: what they speak.
@@ -125,7 +128,7 @@ pub enum ConfigError {
     },
     /// Clients of long polls are to stall.
     #[error(
-        "--stall needs a connection that the server writes to at any time, and a poll is answered once; give another --protocol than long-poll"
+        "--stall needs a connection that the server writes to at any time, and a request is answered once; give another --protocol than long-poll or http"
     )]
     StallOfPolls,
     /// Nobody knows whether the run lasts until an incident: the option.

@@ -92,7 +92,7 @@ pub enum Failure {
     Request(u16),
     /// A request was answered with another body than was sent.
     RequestWrong,
-    /// A request of a flow was answered with this status, which is none of success, or not at all (0).
+    /// A request of a flow was answered with this status, which is not what the flow expects, or not at all (0).
     Call(u16),
     /// The answer to a request of a flow is not what it should be.
     CallWrong,
@@ -269,7 +269,10 @@ impl Failure {
             Self::Request(404 | 405) => "check the path of --request; it takes POST",
             Self::RequestWrong => "the server must answer with the body that was sent",
             Self::Call(401 | 403) => "the URL of a flow wants a key: give it in the flow's headers",
-            Self::Call(404 | 405) => "check the URL of the flow, and its method",
+            Self::Call(404 | 405) => "check the URL or the path of the flow, and its method",
+            Self::Call(0) => {
+                "the server did not answer in hold.settle, or the connection ended before: is it overloaded, and does it keep connections for long enough?"
+            }
             Self::CallWrong => "check what the URL of the flow answers, and the flow's `answer`",
             Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
             Self::Publish(404 | 405) => "check the path of the publish URL, and --publish-body",

@@ -1,15 +1,16 @@
 //! A crowd of clients: simulates many clients of a WebSocket or HTTP server, and tells the truth about what they saw.
 //!
-//! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]:
+//! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]. What is in which module:
+//! `docs/architecture.md`, "The crowd". The main ones:
 //!
 //! * `engine`: clients are sixteen bytes of plain data each, driven by one thread per core (or more,
 //!   where descriptor tables are small) over `myriad_reactor`;
-//! * `publisher`: posts stamped publications on a schedule;
-//! * `measure`: one time per publication, one per received batch; what follows from them;
+//! * `publisher`, `requester`, `caller`: HTTP requests beside the crowd, on schedules;
+//! * `measure`: when each publication was made, when each batch came, and the figures of both;
 //! * `scenario`: a run as a file;
 //! * `search`: runs with another value each, until the largest is known that holds;
 //! * `fleet`: the same crowd on several machines;
-//! * `report`: live lines, the closing table, JSON, and the `.hgrm` percentile text.
+//! * `report`: live lines and the dashboard, the closing table, the page, JSON, the `.hgrm` and `.hlog` texts, metrics.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
 //! at each client when the batch with its message has been received. A publication of somebody else has
@@ -20,7 +21,7 @@
 //! written; one that leaves before it comes is struck from them (`churned`), one that joined after the roll call is
 //! no part of its reach even if it gets it (`replayed`). A replacement has seen nothing yet, so that what was published
 //! while nobody was there is no gap. A connection that ends without having been told to is `lost`: it counts
-//! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under
+//! against the reach. Its client comes back only with `--reconnect`. For publications of somebody else there is no roll call, so that under
 //! churn their reach is an estimate.
 //!
 //! A client that a storm dropped, or the server, comes back after a while. Meanwhile it is expected to get nothing. What it
@@ -60,10 +61,10 @@ mod target;
 
 pub use config::{
     Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Ca, CaError, CaProblem, Call, ClientPublish,
-    Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError,
-    FlowRoute, Flows, FrameMark, Framing, FramingError, Incident, LengthCounts, LengthField,
-    LengthForm, LiveStyle, Pace, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply,
-    Requests, Said, StampPlace, Think, Tls, Unfit, What,
+    ClientRequest, Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow,
+    FlowError, FlowRoute, Flows, FrameMark, Framing, FramingError, Incident, LengthCounts,
+    LengthField, LengthForm, LiveStyle, Pace, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
+    Reply, Requests, Said, StampPlace, Think, Tls, Unfit, What,
 };
 pub use config_error::{ConfigError, ThresholdRefused};
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
@@ -77,10 +78,11 @@ pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRange
 pub use engine::tls::TlsFailure;
 pub use failure::Failure;
 pub use files::{TokensError, read_tokens};
-pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, run_fleet, serve_agent};
+pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, NatsError, run_fleet, serve_agent};
 pub use interrupt::Interrupt;
 pub use measure::comeback_metric::ComebackMetric;
 pub use measure::http_metric::HttpMetric;
+pub use measure::process::LATE_MAX;
 pub use measure::threshold::{
     Aggregate, Metric, Threshold, ThresholdError, ThresholdProblem, TimeOf, Trip,
 };

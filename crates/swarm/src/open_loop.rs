@@ -9,7 +9,7 @@ use crate::config::Endpoint;
 use crate::engine::pacing::{Pacing, SEND_GRACE};
 use crate::failure::Failure;
 use crate::measure::round_trip::RoundTrips;
-use crate::request_connection::{RequestTls, open_connection};
+use crate::request_connection::{RequestTls, open_connection, was_idle_too_long};
 use hyper::body::Body as _;
 use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, StatusCode};
@@ -49,7 +49,7 @@ impl Progress {
 }
 
 /// Who makes requests, one at a time.
-pub(crate) trait Lane: Send + 'static {
+pub(crate) trait Asker: Send + 'static {
     /// Gets ready before the schedule begins.
     fn open(&mut self) -> impl Future<Output = ()> + Send;
 
@@ -66,7 +66,7 @@ pub(crate) struct OpenLoop {
 
 impl OpenLoop {
     /// Begins the schedule at `from`; it ends at `until`, or when it is stopped. `lanes` makes those who ask.
-    pub(crate) fn start<L: Lane>(
+    pub(crate) fn start<L: Asker>(
         name: &str,
         rate_per_s: f64,
         (from, until): (Nanos, Option<Nanos>),
@@ -121,7 +121,7 @@ impl OpenLoop {
     }
 }
 
-async fn keep_asking<L: Lane>(
+async fn keep_asking<L: Asker>(
     mut lane: L,
     (schedule, due): (Arc<Mutex<Schedule>>, Arc<Notify>),
     clock: RunClock,
@@ -307,9 +307,7 @@ impl Kept {
             return self.ask_anew(request, bytes).await;
         };
         match self.ask_over(connection, request.clone(), bytes).await {
-            // The time of an idle connection was over while the request was on its way, which the server has not read: RFC 9110,
-            // section 15.5.9.
-            Ok((StatusCode::REQUEST_TIMEOUT, _)) => {
+            Ok((status, _)) if was_idle_too_long(status) => {
                 self.open = None;
                 self.ask_anew(request, bytes).await
             }

@@ -22,6 +22,8 @@ pub enum Protocol {
     Sse,
     /// An HTTP answer without end, with a message on each line.
     HttpStream,
+    /// HTTP requests of flows, one after the other on a kept connection.
+    Http,
     /// Plain TCP, with messages in frames that the scenario describes.
     Tcp,
 }
@@ -44,6 +46,8 @@ pub(crate) enum Speech {
     Messages,
     /// Commands of a session in this encoding, and what it brings.
     Commands(Encoding),
+    /// Requests of flows, and their answers.
+    Requests,
     /// Nothing is said beside the request that gets them their messages.
     Listening(HttpKind),
 }
@@ -73,7 +77,7 @@ struct Facts {
 }
 
 /// All protocols, in the order of [`Protocol`].
-const PROTOCOLS: [Facts; 7] = [
+const PROTOCOLS: [Facts; 8] = [
     Facts {
         protocol: Protocol::Raw,
         name: "raw",
@@ -127,6 +131,15 @@ const PROTOCOLS: [Facts; 7] = [
         scheme: Scheme::Http,
         speech: Speech::Listening(HttpKind::Lines),
         channels: Channels::InUrl,
+    },
+    Facts {
+        protocol: Protocol::Http,
+        name: "http",
+        other_names: &[],
+        summary: "HTTP requests, as the users of an API send them: one after the other on a kept connection",
+        scheme: Scheme::Http,
+        speech: Speech::Requests,
+        channels: Channels::None,
     },
     Facts {
         protocol: Protocol::Tcp,
@@ -207,7 +220,7 @@ impl Protocol {
     pub(crate) fn encoding(self) -> Option<Encoding> {
         match self.speech() {
             Speech::Commands(encoding) => Some(encoding),
-            Speech::Messages | Speech::Listening(_) => None,
+            Speech::Messages | Speech::Requests | Speech::Listening(_) => None,
         }
     }
 
@@ -221,11 +234,21 @@ impl Protocol {
         self.speech() == Speech::Messages
     }
 
+    /// Whether clients send the requests of flows.
+    pub(crate) fn has_requests(self) -> bool {
+        self.speech() == Speech::Requests
+    }
+
+    /// Whether clients have channels.
+    pub(crate) fn has_channels(self) -> bool {
+        self.facts().channels != Channels::None
+    }
+
     /// How clients get their messages over HTTP; none where they do not.
     pub(crate) fn http(self) -> Option<HttpKind> {
         match self.speech() {
             Speech::Listening(kind) => Some(kind),
-            Speech::Messages | Speech::Commands(_) => None,
+            Speech::Messages | Speech::Requests | Speech::Commands(_) => None,
         }
     }
 
@@ -301,9 +324,10 @@ mod tests {
             let (says, hears) = match self.speech {
                 Speech::Messages => ("messages of any form", "messages"),
                 Speech::Commands(_) => ("commands", "publications, messages, replies"),
+                Speech::Requests => ("requests", "answers"),
                 Speech::Listening(HttpKind::LongPoll) => ("-", "answers to polls"),
                 Speech::Listening(HttpKind::EventStream) => ("-", "events"),
-                Speech::Listening(HttpKind::Lines) => ("-", "lines"),
+                Speech::Listening(HttpKind::Lines | HttpKind::Requests) => ("-", "lines"),
             };
             let channels = match self.channels {
                 Channels::InUrl => "in the URL",
@@ -360,6 +384,7 @@ mod tests {
         let of_polls = LoadOption::Poll.name();
         let listed = Protocol::listed(|protocol| protocol.http().is_some());
         assert_eq!(listed, "long-poll, sse or http-stream");
+        let listed = Protocol::listed(|protocol| protocol.scheme() == Scheme::Http);
         assert_eq!(of_http, format!("--protocol {listed}"));
         let polling = Protocol::listed(Protocol::is_polling);
         assert_eq!(of_polls, format!("--protocol {polling}"));

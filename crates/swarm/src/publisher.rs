@@ -16,13 +16,13 @@ use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
 use crate::failure::Failure;
 use crate::measure::push::{Acceptance, PushKey};
-use crate::request_connection::{RequestTls, open_connection};
+use crate::request_connection::{RequestTls, open_connection, was_idle_too_long};
 use crate::stamp::{SEQUENCE_MAX, Stamp};
 use crate::target::with_channel;
 use hyper::body::Body as _;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
@@ -413,7 +413,7 @@ enum Untaken {
     /// There was no connection to ask on.
     Unreached,
     /// It was answered with this status.
-    Refused(u16),
+    Refused(StatusCode),
     /// It was asked, and may have taken it.
     Unanswered,
 }
@@ -423,7 +423,7 @@ impl Untaken {
         match self {
             Self::Unreached => Failure::PublishUnreached,
             Self::Unanswered => Failure::Publish(0),
-            Self::Refused(status) => Failure::Publish(status),
+            Self::Refused(status) => Failure::Publish(status.as_u16()),
         }
     }
 }
@@ -462,7 +462,21 @@ impl Link {
         }
     }
 
+    /// Sends a request over the connection, and again over a new one if the server has not read it.
     async fn send(&mut self, request: Request<String>) -> Result<(), Untaken> {
+        let outcome = self.send_once(request.clone()).await;
+        match outcome {
+            Err(Untaken::Refused(status)) if was_idle_too_long(status) => {
+                self.connection = None;
+                self.trouble = None;
+                self.connect().await;
+                self.send_once(request).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn send_once(&mut self, request: Request<String>) -> Result<(), Untaken> {
         let Some(mut connection) = self.connection.take() else {
             return Err(Untaken::Unreached);
         };
@@ -486,7 +500,7 @@ impl Link {
             Ok(())
         } else {
             self.trouble = Some(format!("status {}", status.as_u16()));
-            Err(Untaken::Refused(status.as_u16()))
+            Err(Untaken::Refused(status))
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Cheap numbers that look random, from a seed: for nonces, masks and jitter. Nothing here guards a secret.
+//! Cheap numbers that look random, from a seed: for nonces, masks and jitter. Nothing here guards a secret, [`secret`] excepted.
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 
 /// One step of SplitMix64: every bit of the input changes about half of the output's.
 pub(crate) fn mix(value: u64) -> u64 {
@@ -32,7 +34,30 @@ impl Random {
     }
 }
 
+/// A secret of 128 bits, as 32 hexadecimal digits.
+///
+/// # Errors
+/// The kernel gives no random bytes.
+pub(crate) fn secret() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    // Requests of up to 256 bytes are answered whole (getrandom(2)).
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
 /// A seed that differs from run to run.
 pub(crate) fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_have_one_length_and_differ() {
+        let (one, other) = (secret().unwrap(), secret().unwrap());
+        assert_eq!((one.len(), other.len()), (32, 32));
+        assert_ne!(one, other);
+    }
 }

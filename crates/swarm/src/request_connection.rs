@@ -2,6 +2,7 @@
 
 use crate::config::Endpoint;
 use crate::engine::tls::TlsFailure;
+use hyper::StatusCode;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -45,6 +46,12 @@ where
     // Its errors come back through the sender.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+/// Whether an answer says that the time of an idle connection was over while the request was on its way: the server has not read it,
+/// and it is to be sent again over a new one (RFC 9110, section 15.5.9).
+pub(crate) fn was_idle_too_long(status: StatusCode) -> bool {
+    status == StatusCode::REQUEST_TIMEOUT
 }
 
 /// Why there is no connection. A refused one is the answer of the machine's kernel: no server has said anything.

@@ -4,7 +4,7 @@ use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::{Endpoint, Requests};
 use crate::echo_stamp::EchoStamp;
 use crate::failure::Failure;
-use crate::open_loop::{Kept, Lane, OpenLoop, Schedule, lock};
+use crate::open_loop::{Asker, Kept, OpenLoop, Schedule, lock};
 use crate::request_connection::RequestTls;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
@@ -51,7 +51,7 @@ struct Requester {
     schedule: Arc<Mutex<Schedule>>,
 }
 
-impl Lane for Requester {
+impl Asker for Requester {
     async fn open(&mut self) {
         for connection in &mut self.connections {
             connection.open(self.settle).await;

@@ -1,20 +1,20 @@
 //! One run from beginning to end: starts the crowd and the publisher, watches both, writes the report.
 
+mod error;
 mod figures;
 mod outputs;
+mod schedules;
 mod watching;
 
+pub use error::RunError;
 pub(crate) use figures::{Figures, Times, closes, name_of_close};
 
-use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::{Config, Prepared};
-use crate::config_error::ConfigError;
-use crate::engine::pacing::SEND_GRACE;
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Order, Shared, Stage};
 use crate::engine::thread::{Tables, spawn};
-use crate::fleet::{FLEET_SCHEDULE_AHEAD, Link};
+use crate::fleet::Link;
 use crate::interrupt::Interrupt;
 use crate::measure::collector::Collector;
 use crate::measure::process::{Watch, anonymous_bytes};
@@ -28,14 +28,9 @@ use crate::report::live::Live;
 use crate::report::metrics::Metrics;
 use crate::report::unwell::ServerCount;
 use crate::report::{Outcome, Report};
-use crate::requester;
 use myriad_reactor::Driver;
 use myriad_report::{Line, Phase, Verdict};
 use outputs::Outputs;
-use std::fmt;
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,82 +41,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long closing may take before the run goes on without it; the process's end closes the rest.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// How far ahead a schedule begins, so that every thread knows in time: twice as long as one sleeps.
-const SCHEDULE_AHEAD: Duration = Duration::from_millis(200);
-
-/// How long nothing may come of flows before they are over, so that repetitions of the last messages are counted. Longer than
-/// threads may send after the end of the schedule.
-const FLOWS_QUIET: Duration = Duration::from_millis(300);
-
-const _: () = assert!(FLOWS_QUIET.as_millis() > SEND_GRACE.as_millis());
-
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;
-
-/// Why a run has no report.
-#[derive(Debug)]
-pub enum RunError {
-    /// It was asked for something that cannot be done.
-    Config(ConfigError),
-    /// A thread could not be started.
-    Start(io::Error),
-    /// A thread's reactor failed.
-    Reactor(String),
-    /// A report could not be written.
-    Write {
-        /// The file, or standard output.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// Nobody can listen where figures are to be asked for.
-    Listen {
-        /// As given.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Start(error) => write!(
-                f,
-                "a thread could not be started ({error}); give fewer --threads"
-            ),
-            Self::Reactor(reason) => {
-                write!(
-                    f,
-                    "a thread of the crowd could not go on ({reason}); try --driver epoll, fewer connections, or more locked memory (ulimit -l)"
-                )
-            }
-            Self::Listen { address, error } => {
-                let remedy = match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        "end the program that listens there, or give another port (0 takes a free one)"
-                    }
-                    io::ErrorKind::PermissionDenied => "give a port above 1023",
-                    _ => "give an address of this machine, such as 127.0.0.1:9100",
-                };
-                write!(
-                    f,
-                    "--metrics-listen {address} cannot be used ({error}); {remedy}"
-                )
-            }
-            Self::Write { path, error } => {
-                write!(
-                    f,
-                    "{} cannot be written ({error}); check the folder and its permissions",
-                    path.display()
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 /// A run under way.
 pub(crate) struct Run<'a> {
@@ -270,8 +191,8 @@ fn run_prepared(
         });
     }
     run.start_threads()?;
-    let passed = run.connect_and_hold();
-    let (outcome, figures, times) = run.close(passed)?;
+    let passed = run.connect_and_hold()?;
+    let (outcome, figures, times) = run.close(passed);
     let report = run.report(outcome, &figures, &times);
     run.conclude(&report, &times)?;
     Ok(report)
@@ -388,99 +309,6 @@ impl Run<'_> {
         })
     }
 
-    /// All requests beside the crowd that go by schedules.
-    pub(crate) fn open_loops(&self) -> impl Iterator<Item = &OpenLoop> {
-        let callers = self.callers.iter().map(|(_, requests)| requests);
-        self.requester.iter().chain(callers)
-    }
-
-    /// Whether more deliveries are awaited of what clients published.
-    fn awaits_deliveries(&self, figures: &Figures) -> bool {
-        let schedule = self.shared.answered_window().unwrap_or_default();
-        let (replied, settle) = (figures.answered.last, self.config.settle);
-        let now = self.known_until(self.clock.now());
-        figures
-            .deliveries
-            .are_awaited(schedule, replied, settle, now)
-    }
-
-    /// Up to when it is known what came to the clients. A fleet's agents tell it a little later.
-    fn known_until(&self, now: Nanos) -> Nanos {
-        let link = self.link.as_ref();
-        link.map_or(now, |link| link.told_until(now))
-    }
-
-    /// Whether all agents have told how things stood after the end of schedules, and what their callers did. Alone, at once.
-    fn is_told(&self) -> bool {
-        let Some(link) = &self.link else {
-            return true;
-        };
-        let window = self.shared.answered_window();
-        let until = window.map_or(Nanos(0), |window| window.until.plus(SEND_GRACE));
-        link.is_told(until) && (self.plan.flows.is_none() || link.have_callers_ended())
-    }
-
-    /// Whether nothing more is awaited of the messages of flows. Repetitions get a moment to come too.
-    fn are_flows_over(&self) -> bool {
-        let Some(ledger) = &self.shared.flows else {
-            return true;
-        };
-        let now = self.known_until(self.clock.now());
-        let window = self.shared.answered_window();
-        let until = window.unwrap_or_default().until;
-        if now < until.plus(FLOWS_QUIET) {
-            return false;
-        }
-        let is_quiet = now.since(ledger.heard()) >= FLOWS_QUIET;
-        ledger.incomplete() == 0 && (is_quiet || now >= until.plus(self.config.settle))
-    }
-
-    /// Ends what goes by a schedule; answers are still awaited.
-    fn end_schedules(&self) {
-        let now = self.clock.now();
-        self.shared.end_answered(now);
-        self.open_loops().for_each(|requests| requests.stop(now));
-    }
-
-    /// When a schedule begins and ends that is begun now.
-    fn window(&self, warmup: Duration, connected_at: Nanos) -> (Nanos, Option<Nanos>) {
-        let ahead = match &self.link {
-            Some(_) => FLEET_SCHEDULE_AHEAD,
-            None => SCHEDULE_AHEAD,
-        };
-        let soonest = self.clock.now().plus(ahead);
-        let from = connected_at.plus(warmup).max(soonest);
-        let until = self
-            .config
-            .held_for()
-            .map(|duration| connected_at.plus(duration).max(from));
-        (from, until)
-    }
-
-    fn begin_schedules(&mut self, connected_at: Nanos) -> Result<(), RunError> {
-        if let Some(load) = self.config.answered() {
-            let (from, until) = self.window(load.warmup(), connected_at);
-            self.shared.begin_answered(from, until);
-        }
-        if let Some(flows) = &self.config.flows {
-            let (from, until) = self.window(flows.warmup, connected_at);
-            self.shared.begin_answered(from, until);
-            let (plan, shared) = (&self.plan, &self.shared);
-            if self.link.is_none() {
-                let callers = caller::start_all(plan, shared, (from, until), self.clock);
-                self.callers = callers.map_err(RunError::Start)?;
-            }
-        }
-        if let Some(requests) = &self.config.requests {
-            let window = self.window(requests.warmup, connected_at);
-            let (run, settle) = (self.plan.run, self.config.settle);
-            let run = (run, self.plan.request_tls());
-            let requester = requester::start(requests, run, settle, window, self.clock);
-            self.requester = Some(requester.map_err(RunError::Start)?);
-        }
-        Ok(())
-    }
-
     fn measures_own_push(&self) -> bool {
         self.shared
             .ledger
@@ -497,9 +325,9 @@ impl Run<'_> {
         loop {
             let figures = Figures::sum(&self.shared);
             self.observe(&figures);
-            if let Some(reason) = &figures.fatal {
+            if let Some(fatal) = &figures.fatal {
                 self.shared.set_order(Order::Close(self.config.ending));
-                return Err(RunError::Reactor(reason.clone()));
+                return Err(fatal.clone().into());
             }
             if self.interrupt.is_made() {
                 return Ok(Passed::Interrupted);
@@ -537,11 +365,8 @@ impl Run<'_> {
     }
 
     /// Ends the measuring, then the crowd; the figures are those from before it was closed.
-    fn close(
-        &mut self,
-        passed: Result<Passed, RunError>,
-    ) -> Result<(Outcome, Figures, Times), RunError> {
-        let outcome = match passed? {
+    fn close(&mut self, passed: Passed) -> (Outcome, Figures, Times) {
+        let outcome = match passed {
             Passed::AsPlanned => Outcome::Finished,
             Passed::Interrupted => Outcome::Interrupted,
             Passed::Hopeless => Outcome::NobodyConnected,
@@ -588,6 +413,6 @@ impl Run<'_> {
                 let _ = thread.join();
             }
         }
-        Ok((outcome, figures, times))
+        (outcome, figures, times)
     }
 }

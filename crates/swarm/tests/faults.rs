@@ -161,7 +161,7 @@ fn each_fault_is_named_in_its_exact_number() {
             [hold]
             duration = "5s"
             warmup = "2s"
-            settle = "2s"
+            settle = "4s"
             [groups]
             count = 100
             [opening]

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 use support::{
-    Admission, Client, NO_ANSWER, Server, broadcast, drivers, read_body, read_head, run,
+    Admission, Client, NO_ANSWER, SHORT_SETTLE, Server, broadcast, drivers, read_body, read_head,
+    run,
 };
 use tungstenite::Message;
 
@@ -93,6 +94,7 @@ fn lost_repeated_and_overtaken_publications_are_told_apart() {
             200
         });
         let mut config = server.config(driver, CROWD as u64, 4);
+        config.settle = SHORT_SETTLE;
         config.thresholds = vec![Threshold::parse("gaps<=0").unwrap()];
         let report = run(&config);
         let messages = &report.messages;
@@ -151,7 +153,9 @@ fn a_loss_at_the_start_is_a_gap() {
             }
             200
         });
-        let report = run(&server.config(driver, 20, 4));
+        let mut config = server.config(driver, 20, 4);
+        config.settle = SHORT_SETTLE;
+        let report = run(&config);
         let messages = &report.messages;
         assert_eq!((messages.gaps, messages.duplicates), (5, 0), "{report:#?}");
     }
@@ -236,7 +240,7 @@ fn publications_of_others_are_measured_from_their_first_arrival() {
         });
         let mut config = server.config(driver, CROWD as u64, 1);
         // The greetings are measured until nothing more comes, which is after the push.
-        config.duration = Some(std::time::Duration::from_secs(3));
+        config.duration = Some(Duration::from_secs(6));
         let report = run(&config);
         let (own, foreign): (Vec<_>, Vec<_>) = report
             .pushes
@@ -376,6 +380,28 @@ fn a_publication_that_was_not_answered_is_not_called_refused() {
 }
 
 #[test]
+fn a_push_that_met_the_end_of_an_idle_connection_is_made_again() {
+    for driver in drivers() {
+        let server = Server::start(10, upgrade_all, |number, body, clients| {
+            if number == 2 {
+                return 408;
+            }
+            broadcast(clients, body);
+            200
+        });
+        let report = run(&server.config(driver, 10, 2));
+        assert_eq!(report.errors, BTreeMap::new());
+        let seen: Vec<_> = report
+            .pushes
+            .iter()
+            .map(|push| (push.received, push.answer))
+            .collect();
+        assert_eq!(seen, [(10, Some(PublishAnswer::Accepted)); 2]);
+        assert_eq!(server.requests.lock().unwrap().len(), 3);
+    }
+}
+
+#[test]
 fn the_clock_of_a_push_starts_when_it_is_due() {
     for driver in drivers() {
         let server = Server::start(10, upgrade_all, |_, body, clients| {
@@ -438,6 +464,7 @@ fn a_push_goes_to_all_urls_at_once_and_is_one_push() {
         };
         let (one, two) = (start(0), start(2));
         let mut config = one.config(driver, 20, 3);
+        config.settle = SHORT_SETTLE;
         let other = two.config(driver, 20, 3);
         config.targets.extend(other.targets);
         let endpoints = &mut config.publish.as_mut().expect("it publishes").endpoints;
@@ -515,6 +542,8 @@ fn spread_pushes_to_several_channels_do_not_wait_for_each_others_answers() {
             }
         });
         let mut config = server.config(driver, 1, ROUNDS);
+        // Nobody gets the pushes: what counts is who took them.
+        config.settle = SHORT_SETTLE;
         let channels: Vec<_> = (0..CHANNELS).map(|n| format!("channel=c{n}")).collect();
         let target = format!("ws://{}/raw?{}", server.websocket, channels.join("&"));
         config.targets = vec![Target::parse(&target).unwrap()];
@@ -576,6 +605,7 @@ fn what_was_expected_and_did_not_come_is_missed_and_no_gap() {
             200
         });
         let mut config = server.config(driver, 20, 1);
+        config.settle = SHORT_SETTLE;
         config.thresholds = vec![Threshold::parse("missed<=4").unwrap()];
         let report = run(&config);
         assert_eq!((report.messages.missed, report.messages.gaps), (5, 0));
@@ -641,6 +671,7 @@ fn a_publish_url_whose_answer_never_ends_is_read_for_a_bounded_part_of_it() {
             most
         });
         let mut config = server.config(driver, 3, 2);
+        config.settle = SHORT_SETTLE;
         config.publish.as_mut().unwrap().endpoints = vec![Endpoint::parse(&url).unwrap()];
         let report = run(&config);
         assert!(answering.join().unwrap() < BYTES_MAX);

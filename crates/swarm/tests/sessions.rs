@@ -91,9 +91,14 @@ fn greeting(
 
 /// A run of three terminals of which none gets a session.
 fn refused(driver: Driver, greet: fn(&mut Client)) -> Report {
+    refused_within(driver, greet, Duration::from_secs(60))
+}
+
+/// The same where they wait for so long.
+fn refused_within(driver: Driver, greet: fn(&mut Client), timeout: Duration) -> Report {
     let server = Server::start(1, move |_| Admission::Greet(greet), |_, _, _| 200);
     let mut config = config(&server, driver, 3, 1);
-    config.handshake_timeout = Duration::from_millis(300);
+    config.handshake_timeout = timeout;
     let report = run(&config);
     assert_eq!(report.outcome, Outcome::NobodyConnected);
     assert_eq!(report.setup.connected, 0);
@@ -481,13 +486,16 @@ fn every_refusal_has_its_kind_and_its_words() {
 #[test]
 fn a_server_that_says_nothing_is_given_up() {
     for driver in drivers() {
-        let report = refused(driver, |client| drop(read(client)));
+        // Long enough for the upgrade.
+        let timeout = Duration::from_secs(3);
+        let report = refused_within(driver, |client| drop(read(client)), timeout);
         assert_eq!(report.errors, counts(&[("session_timeout", 3)]));
         // Neither does half an answer count.
-        let report = refused(driver, |client| {
+        let half = |client: &mut Client| {
             read(client);
             say(client, WELCOME.lines().next().unwrap());
-        });
+        };
+        let report = refused_within(driver, half, timeout);
         assert_eq!(report.errors, counts(&[("session_timeout", 3)]));
     }
 }
@@ -502,7 +510,10 @@ fn what_is_no_message_ends_the_terminal() {
             "{}\n\n{}",
             r#"{"id":1,"publish":{}}"#,
         ] {
-            let report = greeted(driver, welcome, move |_, client| say(client, garbage));
+            let report = greeted(driver, welcome, move |body, client| {
+                say(client, garbage);
+                say(client, &publication(8, body));
+            });
             // An unknown reply is counted and nothing more.
             let is_reply = garbage.contains("publish");
             let kind = if is_reply {

@@ -154,8 +154,8 @@ pub(crate) struct Arguments {
     /// else If-Modified-Since and If-None-Match]
     #[arg(long, value_name = "POSITION")]
     poll_position: Vec<String>,
-    /// How long a poll without a delivery is to be held, such as 60s or 30s..90s: those held for less are counted, and those
-    /// held for 100 ms more [default: not judged]
+    /// How long a poll without a delivery is to be held, such as 60s or 30s..90s: those held for less than the first time are
+    /// counted, and those held for more than the second and 100 ms [default: not judged]
     #[arg(long, value_name = "TIME", value_parser = time_range)]
     expect_held: Option<(Duration, Duration)>,
     /// Send text messages at this rate over the whole crowd, such as 5k/s, until the duration is over; the server is to

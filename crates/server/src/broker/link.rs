@@ -29,7 +29,7 @@ const OUTGOING_MAX: usize = 64;
 #[derive(Debug, Error)]
 pub enum BrokerError {
     /// There is no connection.
-    #[error("{0}; start the NATS servers, or correct broker")]
+    #[error("{}", advised(.0))]
     Nats(#[from] NatsError),
     /// The servers have no JetStream.
     #[error(
@@ -56,6 +56,16 @@ pub enum BrokerError {
         /// What is wrong, and what to do.
         why: String,
     },
+}
+
+/// Why there is no connection, and what to do: most reasons say so themselves.
+fn advised(error: &NatsError) -> String {
+    match error {
+        NatsError::Connect { .. } => {
+            format!("{error}; start the NATS servers, or correct broker")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// A log, and what is known of it.

@@ -2,8 +2,8 @@
 
 use super::load::REQUEST_CONNECTIONS_MAX;
 use super::{
-    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
-    RETRIES_MAX, TARGETS_MAX, What,
+    Config, ECHO_BYTES_MAX, FlowError, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX,
+    REQUEST_BODY_BYTES_MAX, RETRIES_MAX, TARGETS_MAX, What,
 };
 use crate::config_error::{ConfigError, ThresholdRefused};
 use crate::echo_stamp::ECHO_STAMP_BYTES;
@@ -105,6 +105,7 @@ impl Config {
         }
         self.check_http()?;
         self.check_framing()?;
+        self.check_channels()?;
         self.check_recovery()?;
         if self.channels.iter().any(String::is_empty) {
             return Err(ConfigError::EmptyChannel);
@@ -130,7 +131,10 @@ impl Config {
         let used = |option, is_used: bool| is_used.then_some(option);
         // What takes the place of pings over plain TCP is looked at with its framing.
         let of_websocket = [
-            used("--heartbeat", self.heartbeat.is_some() && is_http),
+            used(
+                "--heartbeat",
+                self.heartbeat.is_some() && protocol.scheme() == Scheme::Http,
+            ),
             used("--compression", self.compression),
         ];
         if let Some(option) = of_websocket.into_iter().flatten().next()
@@ -139,8 +143,12 @@ impl Config {
             return Err(ConfigError::NeedsWebSocket(option));
         }
         let is_polling = protocol.is_polling();
-        if is_polling && self.has_incident(|what| matches!(what, What::Stall(_))) {
+        let is_answered_once = is_polling || protocol.has_requests();
+        if is_answered_once && self.has_incident(|what| matches!(what, What::Stall(_))) {
             return Err(ConfigError::StallOfPolls);
+        }
+        if protocol.has_requests() && self.publish.is_some() {
+            return Err(ConfigError::NobodyListens("--publish", protocol.name()));
         }
         let of_polls = used("--expect-held", self.expect_held.is_some());
         if let Some(option) = of_polls.filter(|_| !is_polling) {
@@ -172,6 +180,24 @@ impl Config {
             if target.has_channel_place() && count != 1 {
                 return Err(ConfigError::ChannelPlace(target.url, count));
             }
+        }
+        Ok(())
+    }
+
+    /// Whether only clients that have channels are given some.
+    fn check_channels(&self) -> Result<(), ConfigError> {
+        let name = self.protocol.name();
+        if self.protocol.has_channels() {
+            return Ok(());
+        }
+        if !self.channels.is_empty() {
+            return Err(ConfigError::NoChannelsOf(name));
+        }
+        if let Some(flows) = &self.flows
+            && flows.channel.is_some()
+        {
+            let wrong = FlowError::With("channels of groups", name);
+            return Err(ConfigError::Flow("groups.channel".to_owned(), wrong));
         }
         Ok(())
     }
@@ -239,7 +265,7 @@ impl Config {
             LoadOption::ClientPublish => self.client_publish.is_some(),
             LoadOption::Request => self.requests.is_some(),
             LoadOption::Session => self.protocol.has_session(),
-            LoadOption::Http => self.protocol.http().is_some(),
+            LoadOption::Http => self.protocol.scheme() == Scheme::Http,
             LoadOption::Poll => self.protocol.is_polling(),
             LoadOption::ExpectHeld => self.expect_held.is_some(),
             LoadOption::Heartbeat => self.heartbeat.is_some(),

@@ -90,6 +90,8 @@ pub enum FlowRoute {
     },
     /// As commands of clients with sessions.
     Command(Command),
+    /// As requests of clients, over their connections.
+    Request(ClientRequest),
     /// As requests beside the crowd.
     Http(Call),
 }
@@ -103,6 +105,8 @@ impl FlowRoute {
             Self::Socket { .. } => true,
             Self::Command(command) if command.action == commands::Action::Send => true,
             Self::Command(command) => command.data.as_ref().is_some_and(has_stamp),
+            // Its answer is all that is expected.
+            Self::Request(_) => false,
             Self::Http(call) => {
                 let values = call.headers.iter().map(|(_, value)| value);
                 let mut parts = values.chain(&call.body).chain(std::iter::once(&call.url));
@@ -125,8 +129,27 @@ pub struct Call {
     pub body: Option<String>,
     /// A regular expression that the answer's body matches.
     pub answer: Option<String>,
+    /// Statuses that an answer may have; empty: any of success.
+    pub statuses: Vec<u16>,
     /// Requests under way at once, each on a kept connection.
     pub connections: u32,
+}
+
+/// A request of a client. All its texts are templates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRequest {
+    /// Path and query, behind the path of the target.
+    pub path: String,
+    /// POST with a body, GET without one, unless it is given.
+    pub method: Option<String>,
+    /// Beside the ones that HTTP needs.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Option<String>,
+    /// A regular expression that the answer's body matches.
+    pub answer: Option<String>,
+    /// Statuses that an answer may have; empty: any of success.
+    pub statuses: Vec<u16>,
 }
 
 /// Where a stamp is in what comes back.
@@ -188,9 +211,28 @@ pub enum FlowError {
     /// A request's method.
     #[error("'{0}' is no method of HTTP; write one such as GET or POST")]
     Method(String),
+    /// The path of a request.
+    #[error(
+        "'{0}' is no path of a request; begin it with a slash, and percent-encode what cannot stand in a URL"
+    )]
+    Path(String),
+    /// A status that HTTP does not have.
+    #[error("{0} is no status of an answer; give some from 200 to 599")]
+    Status(u16),
+    /// Requests of clients that send none: what they speak.
+    #[error(
+        "clients of {0} send no requests; write protocol = \"http\" in [terminals], or give the flow a url"
+    )]
+    NoRequests(&'static str),
+    /// Something else than requests of clients that send nothing else: what they speak.
+    #[error("clients of {0} send requests; give the flow a path")]
+    Requests(&'static str),
     /// The name of a header.
     #[error("'{0}' cannot name a header; write letters, digits and hyphens")]
     Header(String),
+    /// A header that says how long the body is.
+    #[error("'{0}' is written as the body needs it; leave it out")]
+    LengthHeader(String),
     /// The value of a header has more than one line: the header's name.
     #[error("the value of {0} cannot be sent; take out line breaks and other control characters")]
     HeaderValue(String),
@@ -202,6 +244,9 @@ pub enum FlowError {
         "only requests and commands have an answer of their own; give a url, or write expect = \"sender\""
     )]
     Answer,
+    /// More than an answer to a request of a client.
+    #[error("clients of http hear nothing but answers; write expect = \"answer\", or leave it out")]
+    OnlyAnswers,
     /// A command of clients that have no session.
     #[error(
         "`{0}` is a command of clients with a session; write protocol = {names} in [terminals]",

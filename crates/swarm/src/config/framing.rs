@@ -1,6 +1,6 @@
 //! What clients of plain TCP need: how messages are told apart, and what they do not have.
 
-use super::{Config, FlowError};
+use super::Config;
 use crate::config_error::ConfigError;
 use crate::echo_stamp::EchoStamp;
 use crate::engine::framing::{FrameMark, Framing, LengthForm, Unfit};
@@ -107,15 +107,6 @@ impl Config {
         framing.check().map_err(|(key, error)| at(key)(error))?;
         if !self.headers.is_empty() {
             return Err(ConfigError::NoRequests("--header", name));
-        }
-        if !self.channels.is_empty() {
-            return Err(ConfigError::NoChannelsOf(name));
-        }
-        if let Some(flows) = &self.flows
-            && flows.channel.is_some()
-        {
-            let wrong = FlowError::With("channels of groups", name);
-            return Err(ConfigError::Flow("groups.channel".to_owned(), wrong));
         }
         let has_beat = self.flows.as_ref().is_some_and(|it| it.heartbeat.is_some());
         if self.heartbeat.is_some() && !has_beat {

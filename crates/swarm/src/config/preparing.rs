@@ -5,15 +5,18 @@ use super::{
     Arrival, Config, DURATION_DEFAULT, Flows, Incident, KEPT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX,
     PARTIAL_BYTES_MAX, PARTIAL_BYTES_MIN, What,
 };
+use crate::caller::ANSWER_BYTES_MAX;
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::deal::Deal;
-use crate::engine::plan::{HttpPlan, Plan};
+use crate::engine::http::SAID_BYTES_MAX;
+use crate::engine::plan::{HttpKind, HttpPlan, Plan};
 use crate::engine::sources::Sources;
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::fleet::Pushes;
 use crate::machine::Here;
+use crate::protocol::Scheme;
 use crate::random;
 use crate::target::Target;
 use myriad_reactor::{Driver, descriptor_limit};
@@ -185,8 +188,16 @@ impl Config {
 
     /// What clients ask that speak HTTP.
     fn http(&self) -> Option<HttpPlan> {
-        self.protocol.http().map(|kind| HttpPlan {
+        let requests = self.protocol.has_requests();
+        let kind = requests
+            .then_some(HttpKind::Requests)
+            .or(self.protocol.http());
+        kind.map(|kind| HttpPlan {
             kind,
+            answer_bytes_max: match self.flows.as_ref().is_some_and(Flows::read_answers) {
+                true => ANSWER_BYTES_MAX,
+                false => SAID_BYTES_MAX,
+            },
             body: self.request_body.clone(),
             position: self.poll_position.clone(),
             expect_held: self.expect_held,
@@ -263,7 +274,7 @@ impl Config {
             descriptor_limit().map_err(|error| ConfigError::DescriptorLimit(error.to_string()))?;
         let is_changing =
             self.churn_per_s.is_some() || self.comeback.when_lost || !self.incidents.is_empty();
-        let replaces = is_changing || self.protocol.http().is_some();
+        let replaces = is_changing || self.protocol.scheme() == Scheme::Http;
         let churn_spare = if replaces { SOCKETS_SPARE as usize } else { 0 };
         let spare = DESCRIPTORS_SPARE + (4 + churn_spare) * threads as usize;
         if driver == Driver::IoUring || connections + spare <= limit {

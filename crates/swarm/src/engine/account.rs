@@ -7,8 +7,9 @@ use crate::engine::membership::Membership;
 use crate::engine::session::Delivered;
 use crate::engine::shared::{Account, Stage};
 use crate::failure::{Failure, add_failures};
+use crate::measure::figures::record;
 use crate::measure::process::thread_time;
-use crate::measure::push::{Base, PushKey, Tally, as_micros};
+use crate::measure::push::{Base, PushKey, Tally};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,7 +155,7 @@ impl World {
         };
         for (end, after) in unwell.ends.drain(..) {
             *account.unwell.ends.entry(end).or_default() += 1;
-            record(after, &mut account.unwell.ended_after);
+            record(&mut account.unwell.ended_after, after);
         }
         record_all(&mut unwell.noticed_after, &mut account.unwell.noticed_after);
     }
@@ -177,12 +178,6 @@ impl World {
 
 fn record_all(times: &mut Vec<Duration>, histogram: &mut Histogram<u64>) {
     for time in times.drain(..) {
-        record(time, histogram);
+        record(histogram, time);
     }
-}
-
-fn record(time: Duration, histogram: &mut Histogram<u64>) {
-    histogram
-        .record(as_micros(time))
-        .expect("a histogram that grows takes any value");
 }

@@ -18,7 +18,7 @@ use crate::engine::crowd::World;
 use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Answer, AnsweredPlan, Part, Plan};
 use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
-use crate::engine::shared::{Shared, Window};
+use crate::engine::shared::{Shared, Span};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
 use crate::measure::round_trip::Counts;
@@ -205,7 +205,7 @@ impl AnsweredMessages {
     }
 
     /// Reads when the schedule begins and ends, and how many messages are due by now.
-    fn keep_time(&mut self, window: Window, now: Nanos) -> u64 {
+    fn keep_time(&mut self, window: Span, now: Nanos) -> u64 {
         let share = self.shares[self.part.thread as usize];
         let pacing = self.pacing.get_or_insert_with(|| share.pacing(window.from));
         self.until = window.until;
@@ -295,7 +295,7 @@ impl World {
         let Some(mut answered) = self.answered.take() else {
             return;
         };
-        if let Some(window) = self.shared.answered_window()
+        if let Some(window) = self.shared.schedule()
             && !answered.ended
         {
             let due = answered.keep_time(window, now);
@@ -322,9 +322,12 @@ impl World {
         let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
         let mut sent = 0;
         while sent < wanted
-            && let Some(index) = answered
-                .terminals
-                .next(&self.terminals, &self.outbox, &mut looks)
+            && let Some(index) =
+                answered
+                    .terminals
+                    .next(self.terminals.len(), &mut looks, |index| {
+                        self.is_free(index)
+                    })
         {
             self.send_message(answered, index, now);
             sent += 1;

@@ -9,7 +9,7 @@ use crate::engine::plan::{Part, Plan};
 use crate::engine::shared::{Ending, Order};
 use crate::engine::terminal::Phase;
 use crate::engine::walk::Walk;
-use crate::report::float;
+use crate::measure::figures::float;
 use myriad_reactor::{Close, Reactor};
 use myriad_units::truncate;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl World {
             let churn = self.churn.as_mut().expect("it was there above");
             let index = churn.walk.next();
             // One that is lost, given up, or on its way already is nobody who could leave.
-            if self.terminals[index].phase == Phase::Open {
+            if self.terminals[index].phase == Phase::Open || self.is_dormant(index) {
                 if let Some(membership) = &mut self.membership {
                     membership.note_departed(index);
                 }

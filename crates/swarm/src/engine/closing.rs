@@ -105,6 +105,7 @@ impl World {
                 _ if terminal.holds_socket() => self.end(reactor, index, Close::Reset),
                 _ => {
                     self.give_up_reopening(index);
+                    self.end_dormant(index);
                 }
             }
         }

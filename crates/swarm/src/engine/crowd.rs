@@ -267,6 +267,7 @@ impl World {
         self.settle_leaving();
         // First in the batch: behind a short send, what is too large to wait would be dropped.
         self.send_messages(now);
+        self.sweep_requests(reactor, now);
         self.send_flows(now);
         self.send_heartbeats(now);
     }
@@ -399,6 +400,7 @@ impl World {
         let mut broken = std::mem::take(&mut self.broken);
         self.outbox.flush(reactor, &self.terminals, &mut broken);
         for Broken { index, errno } in broken.drain(..) {
+            self.note_unwritten(index);
             let token = self.terminals[index as usize].token(index);
             self.handle_failed(reactor, token, errno, now);
         }
@@ -502,8 +504,13 @@ impl World {
         self.partial_bytes <= self.plan.partial_bytes_max
     }
 
-    /// Ends a terminal that was open, for good.
+    /// Ends a terminal that was open, for good. It may be open without a connection.
     pub(super) fn end<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        self.leave_request(number);
+        if self.end_dormant(index) {
+            return;
+        }
         self.release(reactor, index, how);
         self.give_up_reopening(index);
         self.terminals[index].phase = Phase::Ended;

@@ -1,4 +1,5 @@
-//! Terminals that speak HTTP: polls, which are held and answered one by one, and streams, whose answer does not end.
+//! Terminals that speak HTTP: polls, which are held and answered one by one, streams, whose answer does not end, and those
+//! that use an API by the requests of flows ([`api`]).
 //!
 //! A poll is answered with a delivery or by a time-out, and its terminal asks again at once, on the same connection where
 //! the server keeps it. A terminal whose server ends an answer's connection, or ends a stream, connects again: it stays
@@ -8,6 +9,7 @@
 //! An idle terminal keeps five bytes here: its position, which all who have the same share, and its [`Flags`]. An answer
 //! that is incomplete is kept as [`exchange::Exchange`], and only for as long.
 
+mod api;
 mod exchange;
 mod hearing;
 mod memory;
@@ -21,7 +23,9 @@ use crate::clock::Nanos;
 use crate::engine::crowd::World;
 use crate::engine::plan::{HttpKind, Plan};
 use crate::engine::terminal::Phase;
+use api::Api;
 pub(in crate::engine) use exchange::Exchange;
+pub(crate) use exchange::SAID_BYTES_MAX;
 use memory::Memory;
 use positions::{PositionId, Positions};
 use request::Requests;
@@ -54,6 +58,8 @@ impl Flags {
     const UNCONFIRMED: u8 = 4;
     /// Between two connections.
     const REOPENING: u8 = 8;
+    /// Open without a connection, until the next request.
+    const DORMANT: u8 = 16;
 
     fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -79,6 +85,8 @@ pub(super) struct HttpTerminals {
     memory: Memory,
     /// What the server last gave as `retry`.
     retry: Option<Duration>,
+    /// The requests of flows, where terminals send those.
+    api: Api,
     /// Terminals whose poll was answered and that ask again, with their attempts.
     asking: VecDeque<(u32, u8)>,
 }
@@ -94,6 +102,7 @@ impl HttpTerminals {
             requests: Requests::default(),
             memory: Memory::default(),
             retry: None,
+            api: Api::default(),
             asking: VecDeque::new(),
         }))
     }

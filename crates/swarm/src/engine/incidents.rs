@@ -105,8 +105,7 @@ impl World {
                 Deed::Begin(left) => {
                     let index = incidents.walk.next();
                     incidents.looks -= 1;
-                    // One that is away or lost cannot be hit.
-                    if self.terminals[index].phase == Phase::Open {
+                    if self.can_be_hit(index, pending.number) {
                         *left -= 1;
                         budget -= 1;
                         self.hit(reactor, index, pending.number, now);
@@ -126,6 +125,13 @@ impl World {
             }
         }
         self.incidents = Some(incidents);
+    }
+
+    /// Whether something can happen to a terminal: one that is away or lost cannot be hit, and one that is open without a connection has
+    /// none that could vanish.
+    fn can_be_hit(&self, index: usize, number: usize) -> bool {
+        let is_storm = self.plan.incidents[number].what.is_storm();
+        self.terminals[index].phase == Phase::Open || (is_storm && self.is_dormant(index))
     }
 
     fn hit<R: Reactor>(&mut self, reactor: &mut R, index: usize, number: usize, now: Nanos) {

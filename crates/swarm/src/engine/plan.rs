@@ -89,6 +89,8 @@ pub(crate) enum HttpKind {
     EventStream,
     /// By a body without end, with a message on each line.
     Lines,
+    /// It gets none: it sends the requests of flows.
+    Requests,
 }
 
 /// What a poll's answer says about the next request.
@@ -133,6 +135,8 @@ pub(crate) struct HttpPlan {
     pub position: PollPosition,
     /// How long a poll without a delivery is to be held: the shortest and the longest time.
     pub expect_held: Option<(Duration, Duration)>,
+    /// How much of the answer to a request of a flow is looked at.
+    pub answer_bytes_max: usize,
 }
 
 /// What answers a message.

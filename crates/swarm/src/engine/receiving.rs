@@ -275,11 +275,11 @@ impl World {
                 let refused = ledger.refused_before(stream, sequence, count);
                 let missing = u64::from(count.saturating_sub(refused));
                 // What did not come to one that stalls is known from what was to come.
-                if self.is_excused(token.index) {
-                } else if self.take_absence(token.index) {
-                    self.totals.comeback.missed += missing;
-                } else {
-                    self.totals.gaps += missing;
+                if !self.is_excused(token.index) {
+                    match self.take_absence(token.index) {
+                        true => self.totals.comeback.missed += missing,
+                        false => self.totals.gaps += missing,
+                    }
                 }
             }
             Observed::Overtaken => self.totals.overtaken += 1,

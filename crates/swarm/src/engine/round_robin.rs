@@ -1,8 +1,5 @@
 //! Who sends next: the terminals of a thread, one after the other.
 
-use crate::engine::outbox::Outbox;
-use crate::engine::terminal::{Phase, Terminal};
-
 /// Terminals looked at in one turn for one that can take a message.
 pub(super) const LOOKS_PER_TURN_MAX: usize = 16 * 1024;
 
@@ -14,19 +11,19 @@ pub(super) struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// The next terminal that can take a message, if one is found within so many `looks`, which are used up by that.
+    /// The next of so many terminals that can take a message, if one is found within so many `looks`, which are used up by that.
     pub(super) fn next(
         &mut self,
-        terminals: &[Terminal],
-        outbox: &Outbox,
+        terminals: usize,
         looks: &mut usize,
+        is_free: impl Fn(u32) -> bool,
     ) -> Option<u32> {
         while *looks > 0 {
             *looks -= 1;
-            let index = self.cursor % terminals.len();
+            let index = self.cursor % terminals;
             self.cursor = index + 1;
             let number = u32::try_from(index).expect("terminals are at most 2^32");
-            if terminals[index].phase == Phase::Open && !outbox.has_unsent(number) {
+            if is_free(number) {
                 return Some(number);
             }
         }

@@ -14,7 +14,8 @@ use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::{UnwellFigures, UnwellTotals};
 use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
-use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
+use crate::measure::figures::microseconds;
+use crate::measure::push::{Ledger, PushKey, Roll, Tally};
 use crate::measure::round_trip::RoundTrips;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -35,8 +36,18 @@ pub(crate) enum Stage {
     Gone,
 }
 
+/// Why a thread of the crowd cannot go on, and with it the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fatal {
+    /// Its reactor failed.
+    Reactor(String),
+    /// It is an agent of a fleet that cannot do its part: its name, and why.
+    Agent(String, String),
+}
+
 /// What a thread is told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Connect and hold.
     Run,
@@ -200,8 +211,10 @@ pub(crate) struct HttpTotals {
     pub held_late: u64,
     /// Comments, blank lines and empty messages of streams.
     pub heartbeats: u64,
-    /// Connections that were replaced because the server ended them behind an answer, or ended their stream.
+    /// Connections that were replaced because they ended behind an answer or between two, or with their stream.
     pub reopened: u64,
+    /// Requests that were sent again on another connection.
+    pub repeated: u64,
 }
 
 impl HttpTotals {
@@ -213,6 +226,7 @@ impl HttpTotals {
         self.held_late += other.held_late;
         self.heartbeats += other.heartbeats;
         self.reopened += other.reopened;
+        self.repeated += other.repeated;
     }
 }
 
@@ -265,8 +279,8 @@ pub(crate) struct Account {
     pub departed: BTreeMap<u64, u64>,
     /// Processor time of the thread, as of a moment ago.
     pub cpu_time: Duration,
-    /// Why the thread ended before it was told to.
-    pub fatal: Option<String>,
+    /// Why the run cannot go on.
+    pub fatal: Option<Fatal>,
 }
 
 impl Account {
@@ -319,15 +333,15 @@ pub(crate) struct Shared {
     pub flows: Option<FlowLedger>,
     order: AtomicU8,
     connected_at: AtomicU64,
-    answered_from: AtomicU64,
-    answered_until: AtomicU64,
+    schedule_from: AtomicU64,
+    schedule_until: AtomicU64,
     /// By thread: how many messages of the schedule it has sent.
     messages_sent: Vec<AtomicU64>,
 }
 
 /// When a schedule begins and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct Span {
     pub from: Nanos,
     /// Not included.
     pub until: Nanos,
@@ -343,8 +357,8 @@ impl Shared {
             flows: None,
             order: AtomicU8::new(0),
             connected_at: AtomicU64::new(u64::MAX),
-            answered_from: AtomicU64::new(u64::MAX),
-            answered_until: AtomicU64::new(u64::MAX),
+            schedule_from: AtomicU64::new(u64::MAX),
+            schedule_until: AtomicU64::new(u64::MAX),
             messages_sent: (0..thread_count).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -495,25 +509,25 @@ impl Shared {
         (at < u64::MAX).then_some(Nanos(at))
     }
 
-    /// Starts the schedule of answered messages. Without an end it goes on until [`Self::end_answered`].
-    pub(crate) fn begin_answered(&self, from: Nanos, until: Option<Nanos>) {
+    /// Starts the schedule of what clients send. Without an end it goes on until [`Self::end_schedule`].
+    pub(crate) fn begin_schedule(&self, from: Nanos, until: Option<Nanos>) {
         let until = until.unwrap_or(Nanos(u64::MAX));
-        self.answered_until.store(until.0, Ordering::Relaxed);
+        self.schedule_until.store(until.0, Ordering::Relaxed);
         // Last and released: whoever sees the beginning sees the end too.
-        self.answered_from.store(from.0, Ordering::Release);
+        self.schedule_from.store(from.0, Ordering::Release);
     }
 
     /// Ends that schedule now, unless it ended before; answers are still awaited.
-    pub(crate) fn end_answered(&self, now: Nanos) {
-        self.answered_until.fetch_min(now.0, Ordering::Relaxed);
+    pub(crate) fn end_schedule(&self, now: Nanos) {
+        self.schedule_until.fetch_min(now.0, Ordering::Relaxed);
     }
 
-    /// The schedule of answered messages; none before it is known.
-    pub(crate) fn answered_window(&self) -> Option<Window> {
-        let from = Nanos(self.answered_from.load(Ordering::Acquire));
-        (from.0 < u64::MAX).then(|| Window {
+    /// The schedule of what clients send: echoes, publications or flows. None before it is known.
+    pub(crate) fn schedule(&self) -> Option<Span> {
+        let from = Nanos(self.schedule_from.load(Ordering::Acquire));
+        (from.0 < u64::MAX).then(|| Span {
             from,
-            until: Nanos(self.answered_until.load(Ordering::Relaxed)),
+            until: Nanos(self.schedule_until.load(Ordering::Relaxed)),
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::clock::{Clock as _, RunClock};
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Shared, Stage};
+use crate::engine::shared::{Fatal, Shared, Stage};
 use crate::engine::tls::TlsReactor;
 use myriad_reactor::{Driver, Epoll, Reactor, Setup, Uring, Waker, unshare_descriptors};
 use std::io;
@@ -38,7 +38,7 @@ pub(crate) fn spawn(
             let outcome = run(plan, thread, driver, tables, &shared, clock);
             let mut account = shared.account(thread as usize);
             account.stage = Stage::Gone;
-            account.fatal = outcome.err().map(|error| error.to_string());
+            account.fatal = outcome.err().map(|error| Fatal::Reactor(error.to_string()));
         })
 }
 

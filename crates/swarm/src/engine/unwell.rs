@@ -9,7 +9,7 @@ use crate::engine::crowd::World;
 use crate::engine::plan::Plan;
 use crate::engine::terminal::Phase;
 use crate::failure::Failure;
-use crate::measure::push::microseconds;
+use crate::measure::figures::{add, microseconds};
 use hdrhistogram::Histogram;
 use myriad_reactor::{Close, Reactor, Token};
 use serde::{Deserialize, Serialize};
@@ -91,9 +91,8 @@ impl UnwellFigures {
         for (end, count) in &other.ends {
             *self.ends.entry(*end).or_default() += count;
         }
-        let grows = "a histogram that grows takes any other of its precision";
-        self.ended_after.add(&other.ended_after).expect(grows);
-        self.noticed_after.add(&other.noticed_after).expect(grows);
+        add(&mut self.ended_after, &other.ended_after);
+        add(&mut self.noticed_after, &other.noticed_after);
     }
 }
 
@@ -209,6 +208,7 @@ impl World {
             answered.sweep_soon();
         }
         // It keeps nothing, and what was not sent yet never is.
+        self.leave_request(number);
         self.take_partial(number);
         self.outbox.forget(number);
     }

@@ -5,26 +5,27 @@ mod orders;
 
 use super::FleetError;
 use super::Nats;
-use super::crew::Crew;
 use super::messages::{
-    Beacon, BeaconOrder, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
+    BYTES_MAX, Beacon, Capacity, FileKind, HELLO, Hello, read, shown_name, subject_of_agent,
     subject_of_run, written,
 };
-use super::nats::connect;
 use super::offset::Offset;
+use super::threads::AgentThreads;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
-use crate::engine::shared::Ending;
+use crate::engine::shared::{Ending, Order};
 use crate::interrupt::Interrupt;
 use crate::machine::Here;
 use crate::random;
 use async_nats::{Client, Message, Subscriber};
-use clocks::compare_once;
-use futures_util::StreamExt as _;
+use clocks::compare;
+use futures_util::{FutureExt as _, StreamExt as _};
 use myriad_reactor::{Driver, descriptor_limit};
+use orders::Preparing;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tokio::time::{interval, sleep};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// How often an agent says that it is there.
 const HELLO_EVERY: Duration = Duration::from_secs(1);
@@ -32,8 +33,17 @@ const HELLO_EVERY: Duration = Duration::from_secs(1);
 /// How often it tells its figures.
 const STATE_EVERY: Duration = Duration::from_millis(200);
 
-/// Without a beacon for so long the controller is gone.
-const CONTROLLER_GONE: Duration = Duration::from_secs(5);
+/// Steps in a row without a beacon after which the controller is gone: 5 s. Time in which the agent itself did not run says nothing
+/// of its controller, whose beacons wait in the socket meanwhile.
+const SILENT_STEPS_MAX: u32 = 25;
+
+const _: () = assert!(STATE_EVERY.as_millis() * SILENT_STEPS_MAX as u128 == 5_000);
+
+/// Most beacons that are looked at in one step: a flood of them must not make the agent silent.
+const BEACONS_MAX: usize = 64;
+
+/// How long connections may take to close before the process ends.
+const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often clocks are compared during a run.
 const CLOCK_EVERY: Duration = Duration::from_secs(10);
@@ -62,9 +72,12 @@ pub fn serve_agent(
         .map_err(FleetError::Start)?;
     runtime.block_on(async {
         let name = shown_name(&options.name);
-        let client = connect(&options.nats, &format!("myriad agent {name}")).await?;
+        let client = options
+            .nats
+            .connect(&format!("myriad agent {name}"))
+            .await?;
         let id = format!("{:016x}", random::seed());
-        let failed = |error: &dyn std::fmt::Display| FleetError::Nats(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| FleetError::Lost(error.to_string());
         let asked = client.subscribe(subject_of_agent(&id)).await;
         let mut asked = asked.map_err(|error| failed(&error))?;
         client.flush().await.map_err(|error| failed(&error))?;
@@ -115,13 +128,16 @@ struct Work {
     run: String,
     controller: String,
     beacons: Subscriber,
-    /// When the controller was last heard.
-    heard: Instant,
+    /// Steps since the controller was last heard.
+    silent_steps: u32,
     files: BTreeMap<FileKind, Vec<u8>>,
+    preparing: Option<Preparing>,
     ready: Option<Ready>,
     start: Option<Nanos>,
-    crew: Option<Crew>,
+    threads: Option<AgentThreads>,
     next_clock: Instant,
+    /// Clocks are being compared.
+    clocks: Option<JoinHandle<Option<Offset>>>,
     /// When it was released, or lost its controller.
     is_over: bool,
 }
@@ -164,19 +180,21 @@ impl<S: Fn(&str)> Agent<'_, S> {
         interrupt: &Interrupt,
     ) -> Result<(), FleetError> {
         let (mut hellos, mut states) = (interval(HELLO_EVERY), interval(STATE_EVERY));
+        // Steps measure silence, so none of them may follow another at once.
+        states.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !interrupt.is_made() {
             let start = self.work.as_ref().and_then(Work::starts_in);
             tokio::select! {
                 biased;
-                () = start_time(start) => self.start(),
+                () = start_time(start) => self.start().await,
                 // Before what others send: a flood must not make it silent.
                 _ = states.tick() => self.step().await,
                 _ = hellos.tick() => self.greet().await,
                 message = asked.next() => match message {
                     Some(message) => self.answer(message).await,
-                    None => return Err(FleetError::Nats("the connection ended".to_owned())),
+                    None => return Err(FleetError::Lost("the connection ended".to_owned())),
                 },
-                message = next_beacon(&mut self.work) => self.hear(message.as_ref()),
+                message = next_beacon(&mut self.work) => self.handle_beacon(message.as_ref()),
             }
         }
         Ok(())
@@ -199,13 +217,13 @@ impl<S: Fn(&str)> Agent<'_, S> {
         let (Some(request), Some(reply)) = (read(&message.payload), message.reply) else {
             return;
         };
-        let Some(answer) = self.carry_out(request).await else {
+        let Some(answer) = self.carry_out(request, &reply).await else {
             return;
         };
         let _ = self.client.publish(reply, written(&answer).into()).await;
     }
 
-    fn hear(&mut self, message: Option<&Message>) {
+    fn handle_beacon(&mut self, message: Option<&Message>) {
         let Some(work) = &mut self.work else { return };
         let Some(message) = message else {
             work.is_over = true;
@@ -214,66 +232,134 @@ impl<S: Fn(&str)> Agent<'_, S> {
         let Some(beacon) = read::<Beacon>(&message.payload) else {
             return;
         };
-        work.heard = Instant::now();
+        work.silent_steps = 0;
         // What was told to end does not begin again.
-        if let Some(crew) = work.crew.as_mut().filter(|_| !work.is_over) {
-            crew.obey(&beacon);
+        if let Some(threads) = work.threads.as_mut().filter(|_| !work.is_over) {
+            threads.handle_beacon(&beacon);
         }
-        let is_closed = matches!(beacon.order, BeaconOrder::Close(_)) && work.crew.is_none();
+        let is_closed = matches!(beacon.order, Order::Close(_)) && work.threads.is_none();
         if beacon.lost.contains(&self.id) || is_closed {
             work.is_over = true;
         }
     }
 
+    /// Hears what has come by now: the controller is judged by what it has said, not by what was read of that.
+    fn handle_waiting_beacons(&mut self) {
+        for _ in 0..BEACONS_MAX {
+            let Some(work) = &mut self.work else { return };
+            let Some(message) = work.beacons.next().now_or_never() else {
+                return;
+            };
+            self.handle_beacon(message.as_ref());
+        }
+    }
+
     /// Tells how far it is, and ends what is over.
     async fn step(&mut self) {
+        self.handle_waiting_beacons();
         let Some(work) = &mut self.work else { return };
-        let is_silent = work.heard.elapsed() >= CONTROLLER_GONE;
-        if is_silent && !work.is_over {
+        work.silent_steps += 1;
+        if work.silent_steps >= SILENT_STEPS_MAX && !work.is_over {
             work.is_over = true;
             (self.say)(&format!("{} is gone", work.controller));
         }
-        if let Some(crew) = &mut work.crew {
-            let subject = subject_of_run(&work.run, &format!("state.{}", self.id));
-            let state = written(&crew.state());
-            let most = self.client.max_payload();
-            if state.len() > most {
-                (self.say)(&format!(
-                    "figures have {} bytes, and the NATS server takes {most}: raise its max_payload",
-                    state.len()
-                ));
-            }
-            let _ = self.client.publish(subject, state.into()).await;
-            if Instant::now() >= work.next_clock && !is_silent {
-                work.next_clock = Instant::now() + CLOCK_EVERY;
-                if let Some(offset) = compare_once(&self.client, &work.run, crew).await {
-                    crew.note_clock(offset);
-                }
-            }
-            if work.is_over {
-                crew.close(Ending::Reset);
-            }
-            if !crew.is_gone() || !work.is_over {
+        self.answer_prepared().await;
+        self.tell_state().await;
+        self.compare_clocks().await;
+        let Some(work) = &mut self.work else { return };
+        if !work.is_over {
+            return;
+        }
+        if let Some(threads) = &mut work.threads {
+            threads.close(Ending::Reset);
+            if !threads.is_gone() {
                 return;
             }
         }
-        if work.is_over {
-            if let Some(crew) = self.work.take().and_then(|work| work.crew) {
-                crew.join();
-            }
-            (self.say)(&format!("agent {} waits for a controller", self.name));
+        if let Some(threads) = self.work.take().and_then(|work| work.threads) {
+            threads.join();
+        }
+        (self.say)(&format!("agent {} waits for a controller", self.name));
+    }
+
+    /// Tells its figures, or that they do not fit into a message.
+    async fn tell_state(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        let Some(threads) = &mut work.threads else {
+            return;
+        };
+        let mut state = written(&threads.state());
+        if let Some(reason) = too_large(state.len(), self.client.max_payload()) {
+            (self.say)(&reason);
+            threads.fail(reason);
+            state = written(&threads.state());
+        }
+        let subject = subject_of_run(&work.run, &format!("state.{}", self.id));
+        let _ = self.client.publish(subject, state.into()).await;
+    }
+
+    /// Compares clocks now and then. Exchanges take their time, and what the agent says and hears does not wait for them.
+    async fn compare_clocks(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        let Some(threads) = &mut work.threads else {
+            return;
+        };
+        if let Some(clocks) = work.clocks.take_if(|clocks| clocks.is_finished())
+            && let Ok(Some(offset)) = clocks.await
+        {
+            threads.note_clock(offset);
+        }
+        let is_due = Instant::now() >= work.next_clock && !work.is_over;
+        if is_due && work.clocks.is_none() {
+            work.next_clock = Instant::now() + CLOCK_EVERY;
+            let (client, run, here) = (self.client.clone(), work.run.clone(), threads.clock());
+            work.clocks = Some(tokio::spawn(compare(client, run, here)));
         }
     }
 
     /// Ends before the process does.
     async fn end_at_once(&mut self) {
-        if let Some(mut crew) = self.work.take().and_then(|work| work.crew) {
-            crew.close(Ending::Reset);
+        if let Some(mut threads) = self.work.take().and_then(|work| work.threads) {
+            threads.close(Ending::Reset);
             let begun = Instant::now();
-            while !crew.is_gone() && begun.elapsed() < CONTROLLER_GONE {
+            while !threads.is_gone() && begun.elapsed() < CLOSED_WITHIN {
                 sleep(Duration::from_millis(10)).await;
             }
         }
         let _ = self.client.flush().await;
+    }
+}
+
+/// Why figures of so many bytes cannot be told, if they cannot: the NATS server takes `server_max`, and a controller looks at no
+/// larger message than [`BYTES_MAX`].
+fn too_large(bytes: usize, server_max: usize) -> Option<String> {
+    let most = server_max.min(BYTES_MAX);
+    let remedy = match server_max < BYTES_MAX {
+        true => ", or raise max_payload of the NATS server",
+        false => "",
+    };
+    (bytes > most).then(|| {
+        format!(
+            "its figures have {bytes} bytes, and a message may have {most}; use fewer targets or flows{remedy}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_the_room_of_a_message_that_the_server_and_the_controller_take() {
+        assert_eq!(too_large(BYTES_MAX, 8 * BYTES_MAX), None);
+        let ours = too_large(BYTES_MAX + 1, 8 * BYTES_MAX).unwrap();
+        assert!(ours.contains("may have 1048576"), "{ours}");
+        assert!(
+            !ours.contains("max_payload"),
+            "nobody would read it: {ours}"
+        );
+        assert_eq!(too_large(4096, 4096), None);
+        let theirs = too_large(4097, 4096).unwrap();
+        assert!(theirs.contains("have 4097 bytes") && theirs.contains("raise max_payload"));
     }
 }

@@ -4,14 +4,14 @@
 //! to all agents with the next beacon.
 
 use super::messages::{
-    Beacon, BeaconOrder, Request, is_id, read, subject_of_agent, subject_of_run, written,
+    Beacon, Request, is_id, read, shown_text, subject_of_agent, subject_of_run, written,
 };
-use super::offset::{Offset, Told, wall_now};
+use super::offset::{ControllerTime, Offset, wall_now};
 use super::state::{MachineState, State};
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::deal::Slice;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Order, Shared, Stage};
+use crate::engine::shared::{Fatal, Shared, Stage};
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
 use myriad_report::{AgentReport, FleetReport};
@@ -40,7 +40,7 @@ pub(super) struct Member {
 
 /// What is known of an agent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct AgentView {
     number: u64,
     /// When its newest state was taken, and when it came.
     at: Nanos,
@@ -70,7 +70,7 @@ pub(crate) struct Link {
     members: Vec<Member>,
     shared: Arc<Shared>,
     clock: RunClock,
-    heard: Mutex<Vec<Heard>>,
+    views: Mutex<Vec<AgentView>>,
     /// Set when the crowd begins.
     plan: OnceLock<Arc<Plan>>,
     /// When it begins. Before that nobody can be lost.
@@ -85,31 +85,31 @@ impl Link {
         (shared, clock): (Arc<Shared>, RunClock),
         (states, clocks): (Subscriber, Subscriber),
     ) -> Arc<Self> {
-        let heard = vec![Heard::default(); members.len()];
+        let views = vec![AgentView::default(); members.len()];
         let link = Arc::new(Self {
             client,
             run,
             members,
             shared,
             clock,
-            heard: Mutex::new(heard),
+            views: Mutex::new(views),
             plan: OnceLock::new(),
             begun: OnceLock::new(),
         });
-        tokio::spawn(Arc::clone(&link).tell_time(clocks));
-        tokio::spawn(Arc::clone(&link).hear(states));
-        tokio::spawn(Arc::clone(&link).tell());
+        tokio::spawn(Arc::clone(&link).answer_clocks(clocks));
+        tokio::spawn(Arc::clone(&link).handle_states(states));
+        tokio::spawn(Arc::clone(&link).send_beacons());
         link
     }
 
     /// The crowd begins then, on clocks that stand so.
     pub(super) fn begin(&self, clocks: Vec<Offset>, at: Nanos) {
-        let mut heard = self.heard();
-        for (heard, clock) in heard.iter_mut().zip(clocks) {
-            heard.machine.clock = clock;
-            heard.came = at;
+        let mut views = self.views();
+        for (view, clock) in views.iter_mut().zip(clocks) {
+            view.machine.clock = clock;
+            view.came = at;
         }
-        drop(heard);
+        drop(views);
         let _ = self.begun.set(at);
     }
 
@@ -126,15 +126,15 @@ impl Link {
         self.clock
     }
 
-    fn heard(&self) -> MutexGuard<'_, Vec<Heard>> {
+    fn views(&self) -> MutexGuard<'_, Vec<AgentView>> {
         // Each entry is whole after every statement.
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers agents that compare clocks.
-    async fn tell_time(self: Arc<Self>, mut clocks: Subscriber) {
+    async fn answer_clocks(self: Arc<Self>, mut clocks: Subscriber) {
         while let Some(message) = clocks.next().await {
-            let told = Told {
+            let told = ControllerTime {
                 run: self.clock.now().0,
                 wall: wall_now(),
             };
@@ -144,7 +144,7 @@ impl Link {
         }
     }
 
-    async fn hear(self: Arc<Self>, mut states: Subscriber) {
+    async fn handle_states(self: Arc<Self>, mut states: Subscriber) {
         while let Some(message) = states.next().await {
             let id = message.subject.rsplit('.').next().unwrap_or_default();
             let known = self.members.iter().position(|member| member.id == id);
@@ -152,38 +152,51 @@ impl Link {
                 continue;
             };
             if let Some(state) = read::<State>(&message.payload) {
-                self.take(agent, state);
+                self.handle_state(agent, state);
             }
         }
     }
 
     /// Takes what an agent tells, if it is new and can be true.
-    fn take(&self, agent: usize, state: State) {
+    fn handle_state(&self, agent: usize, state: State) {
         let Some(plan) = self.plan.get() else { return };
         let flows = plan.flows.as_ref().map_or(0, |it| it.flows.len());
         let slice = self.members[agent].slice;
         let now = self.clock.now();
         {
-            let mut heard = self.heard();
-            let heard = &mut heard[agent];
-            let is_new = state.number > heard.number && heard.lost.is_none();
-            if !is_new || !state.is_plausible(slice, plan.targets.len(), flows) {
+            let mut views = self.views();
+            let view = &mut views[agent];
+            let is_new = state.number > view.number && view.lost.is_none();
+            if !is_new {
                 return;
             }
-            heard.number = state.number;
-            heard.came = now;
-            heard.stage = state.stage;
-            heard.callers_ended = state.callers_ended;
-            heard.machine = state.machine;
+            if let Some(reason) = &state.fatal {
+                return self.fail(agent, reason);
+            }
+            if !state.is_plausible(slice, plan.targets.len(), flows) {
+                return;
+            }
+            view.number = state.number;
+            view.came = now;
+            view.stage = state.stage;
+            view.callers_ended = state.callers_ended;
+            view.machine = state.machine;
         }
         let at = state.at;
         state.into_account(&self.shared, agent, &self.shared.ledger.open());
         // Only now: whoever waits for these figures finds them.
-        self.heard()[agent].at = at;
+        self.views()[agent].at = at;
+    }
+
+    /// An agent cannot do its part: the run ends with what it says.
+    fn fail(&self, agent: usize, reason: &str) {
+        let name = self.members[agent].name.clone();
+        let fatal = Fatal::Agent(name, shown_text(reason));
+        self.shared.account(agent).fatal = Some(fatal);
     }
 
     /// Tells all agents what the run wants, and notices those that are silent.
-    async fn tell(self: Arc<Self>) {
+    async fn send_beacons(self: Arc<Self>) {
         let mut ticks = interval(BEACON_EVERY);
         for number in 1.. {
             ticks.tick().await;
@@ -195,19 +208,15 @@ impl Link {
     }
 
     fn beacon(&self, number: u64) -> Beacon {
-        let window = self.shared.answered_window();
-        let heard = self.heard();
-        let lost = self.members.iter().zip(&*heard);
-        let lost = lost.filter(|(_, heard)| heard.lost.is_some());
+        let schedule = self.shared.schedule();
+        let views = self.views();
+        let lost = self.members.iter().zip(&*views);
+        let lost = lost.filter(|(_, view)| view.lost.is_some());
         Beacon {
             number,
-            order: match self.shared.order() {
-                Order::Run => BeaconOrder::Run,
-                Order::Churn(ending) => BeaconOrder::Churn(ending),
-                Order::Close(ending) => BeaconOrder::Close(ending),
-            },
+            order: self.shared.order(),
             connected_at: self.shared.connected_at(),
-            schedule: window.map(|window| (window.from, window.until)),
+            schedule: schedule.map(|it| (it.from, it.until)),
             measured_from: self.shared.ledger.measured_from(),
             lost: lost.map(|(member, _)| member.id.clone()).collect(),
         }
@@ -219,42 +228,42 @@ impl Link {
         }
         let now = self.clock.now();
         for agent in 0..self.members.len() {
-            let mut heard = self.heard();
-            let heard = &mut heard[agent];
-            let is_silent = now.since(heard.came) >= AGENT_LOST;
-            if !is_silent || heard.lost.is_some() || heard.stage == Stage::Gone {
+            let mut views = self.views();
+            let view = &mut views[agent];
+            let is_silent = now.since(view.came) >= AGENT_LOST;
+            if !is_silent || view.lost.is_some() || view.stage == Stage::Gone {
                 continue;
             }
             // Since then nobody knows what its terminals saw.
-            heard.lost = Some(heard.came);
+            view.lost = Some(view.came);
             self.shared.lose(agent, self.plan.get().map(|plan| &**plan));
         }
     }
 
     /// Whether no agent is left.
     pub(crate) fn is_alone(&self) -> bool {
-        self.heard().iter().all(|heard| heard.lost.is_some())
+        self.views().iter().all(|view| view.lost.is_some())
     }
 
     /// Whether all agents that are left have told how things stood at a time.
     pub(crate) fn is_told(&self, at: Nanos) -> bool {
-        let heard = self.heard();
-        let mut left = heard.iter().filter(|heard| heard.lost.is_none());
-        left.all(|heard| heard.at >= at)
+        let views = self.views();
+        let mut left = views.iter().filter(|view| view.lost.is_none());
+        left.all(|view| view.at >= at)
     }
 
     /// Up to when it is known what the agents saw: what they have not told yet may have come to them all the same.
     pub(crate) fn told_until(&self, now: Nanos) -> Nanos {
-        let heard = self.heard();
-        let left = heard.iter().filter(|heard| heard.lost.is_none());
-        told_until(now, left.map(|heard| heard.at))
+        let views = self.views();
+        let left = views.iter().filter(|view| view.lost.is_none());
+        told_until(now, left.map(|view| view.at))
     }
 
     /// Whether all requests of callers have ended.
     pub(crate) fn have_callers_ended(&self) -> bool {
-        let heard = self.heard();
-        let mut left = heard.iter().filter(|heard| heard.lost.is_none());
-        left.all(|heard| heard.callers_ended)
+        let views = self.views();
+        let mut left = views.iter().filter(|view| view.lost.is_none());
+        left.all(|view| view.callers_ended)
     }
 
     /// Waits until figures are as of now.
@@ -267,8 +276,8 @@ impl Link {
 
     /// What the machines of all agents use: the busiest of them, and their memory together.
     pub(crate) fn machine(&self) -> MachineState {
-        let heard = self.heard();
-        let machines = heard.iter().map(|heard| heard.machine);
+        let views = self.views();
+        let machines = views.iter().map(|view| view.machine);
         machines
             .reduce(|one, other| MachineState {
                 share: one.share.max(other.share),
@@ -292,9 +301,9 @@ impl Link {
         )]
         let millis = |nanos: i64| nanos as f64 / 1e6;
         let of = |nanos: u64| millis(i64::try_from(nanos).unwrap_or(i64::MAX));
-        let heard = self.heard();
-        let agents = self.members.iter().zip(&*heard).map(|(member, heard)| {
-            let machine = &heard.machine;
+        let views = self.views();
+        let agents = self.members.iter().zip(&*views).map(|(member, view)| {
+            let machine = &view.machine;
             AgentReport {
                 name: member.name.clone(),
                 first_terminal: u64::from(member.slice.first_terminal),
@@ -306,7 +315,7 @@ impl Link {
                 cpu_share_max: machine.share_max,
                 machine_cpu_share_max: machine.machine_share_max,
                 rss_anon_bytes: machine.rss_anon_bytes,
-                lost_s: heard.lost.map(|at| at.since(Nanos(0)).as_secs_f64()),
+                lost_s: view.lost.map(|at| at.since(Nanos(0)).as_secs_f64()),
             }
         });
         FleetReport {

@@ -14,7 +14,7 @@
 use super::offset::Offset;
 use crate::clock::Nanos;
 use crate::engine::deal::Slice;
-use crate::engine::shared::Ending;
+use crate::engine::shared::Order;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(super) const HELLO: &str = "myriad.swarm.hello";
 
 /// Largest message that is looked at: a NATS server takes 1 MiB.
-const BYTES_MAX: usize = 1 << 20;
+pub(super) const BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of a file in one message; base64 makes a third more of them.
 pub(super) const FILE_PART_BYTES: usize = 256 << 10;
@@ -33,6 +33,9 @@ pub(super) const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Longest name of an agent or a controller, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Longest reason of an agent that is shown, in bytes.
+const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Most agents of a fleet.
 pub(super) const AGENTS_MAX: usize = 1024;
@@ -71,6 +74,20 @@ pub(super) fn shown_name(name: &str) -> String {
     let mut shown: String = name.chars().filter(|it| !it.is_control()).collect();
     while shown.len() > NAME_BYTES_MAX {
         shown.pop();
+    }
+    shown
+}
+
+/// A text as people may see it: line feeds stay, and what else a terminal would carry out does not.
+pub(super) fn shown_text(text: &str) -> String {
+    let is_shown = |it: &char| *it == '\n' || !it.is_control();
+    let mut shown = String::new();
+    for it in text.chars().filter(is_shown) {
+        if shown.len() + it.len_utf8() > TEXT_BYTES_MAX {
+            shown.push_str("...");
+            break;
+        }
+        shown.push(it);
     }
     shown
 }
@@ -175,7 +192,7 @@ pub(super) struct Job {
 pub(super) struct Beacon {
     /// Rising: an older one is passed over.
     pub number: u64,
-    pub order: BeaconOrder,
+    pub order: Order,
     /// When the whole crowd was connected.
     pub connected_at: Option<Nanos>,
     /// When the schedules of messages begin and end.
@@ -186,13 +203,18 @@ pub(super) struct Beacon {
     pub lost: Vec<String>,
 }
 
-/// What the crowd is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum BeaconOrder {
-    Run,
-    Churn(Ending),
-    Close(Ending),
+impl Beacon {
+    /// Before there is a crowd: that the controller is there.
+    pub(super) fn before_the_run() -> Self {
+        Self {
+            number: 0,
+            order: Order::Run,
+            connected_at: None,
+            schedule: None,
+            measured_from: 0,
+            lost: Vec::new(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +251,8 @@ mod tests {
             at: Nanos(7),
         };
         let read: Request = read(&written(&request)).unwrap();
-        assert!(matches!(read, Request::Start { at: Nanos(7), .. }));
+        assert_eq!(written(&read), written(&request));
+        assert!(matches!(read, Request::Start { at: Nanos(7), run } if run.len() == 16));
     }
 
     #[test]
@@ -239,5 +262,8 @@ mod tests {
         );
         assert_eq!(shown_name("a\u{1b}[31m\nb"), "a[31mb");
         assert!(shown_name(&"ü".repeat(100)).len() <= NAME_BYTES_MAX);
+        assert_eq!(shown_text("a\u{1b}[2J\r\nb\u{9b}c"), "a[2J\nbc");
+        let long = shown_text(&"ü".repeat(TEXT_BYTES_MAX));
+        assert_eq!(long, "ü".repeat(TEXT_BYTES_MAX / 2) + "...");
     }
 }

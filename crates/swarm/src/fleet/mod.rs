@@ -4,27 +4,26 @@
 //! for the controller it is a thread of its own crowd. So whatever makes progress, thresholds and reports of a run does the same
 //! for a fleet.
 //!
-//! * `messages`: what they say to each other; `nats`: how it gets there;
+//! * `messages`: what they say to each other, over a connection of `myriad_nats`;
 //! * `division`: who gets how much of the crowd (`crate::engine::deal` is the result); `offset`: whose clock is how far off;
-//! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `crew`: an agent's threads;
+//! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `threads`: an agent's threads;
 //! * `recruiting`: a controller finds its agents and prepares them; `link`: what it hears of them then;
 //! * `state`: an agent's figures on their way; `pushes`: which publications an agent believes in.
 
 mod agent;
-mod crew;
 mod division;
 mod link;
 mod messages;
-mod nats;
 mod offset;
 mod preparing;
 mod pushes;
 mod recruiting;
 mod state;
+mod threads;
 
 pub use agent::{AgentOptions, serve_agent};
 pub(crate) use link::{FLEET_SCHEDULE_AHEAD, Link};
-pub use myriad_nats::Nats;
+pub use myriad_nats::{Nats, NatsError};
 pub(crate) use pushes::Pushes;
 pub use recruiting::{FleetOptions, run_fleet};
 pub(crate) use state::MachineState;
@@ -39,22 +38,22 @@ use std::time::Duration;
 /// Why a fleet cannot do what was asked.
 #[derive(Debug)]
 pub enum FleetError {
-    /// The file of credentials cannot be used.
-    Credentials(PathBuf, String),
-    /// The NATS server cannot be reached.
-    Connect(String, String),
-    /// It was reached, and does not do what it should.
-    Nats(String),
+    /// There is no connection to a NATS server.
+    Nats(NatsError),
+    /// There was one, and it failed later.
+    Lost(String),
     /// A thread or a runtime could not be started.
     Start(io::Error),
-    /// Too few agents in time: how many are wanted and free, and those that are not.
+    /// The kernel gives no random bytes for the secret of the run.
+    Random(io::Error),
+    /// Too few agents in time: how many are wanted and free, and the others.
     TooFew {
         /// Agents wanted.
         wanted: u32,
         /// Agents that were free.
         free: usize,
-        /// The others: their names, and whom they work for.
-        busy: Vec<(String, String)>,
+        /// The others: their names, and why they are not.
+        others: Vec<(String, String)>,
         /// How long they were waited for.
         waited: Duration,
     },
@@ -77,24 +76,23 @@ pub enum FleetError {
 impl fmt::Display for FleetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Credentials(path, said) => write!(
-                f,
-                "{} cannot be used ({said}); give the file that your NATS operator made",
-                path.display()
-            ),
-            Self::Connect(url, said) => write!(
-                f,
-                "no connection to {url} ({said}); start a nats-server there, or check --nats and the credentials"
-            ),
-            Self::Nats(said) => write!(f, "the NATS server failed ({said}); look at its log"),
+            Self::Nats(error @ NatsError::Connect { .. }) => {
+                write!(f, "{error}; start a nats-server there, or check --nats")
+            }
+            Self::Nats(error) => error.fmt(f),
+            Self::Lost(said) => write!(f, "the NATS server failed ({said}); look at its log"),
             Self::Start(error) => write!(
                 f,
                 "a thread could not be started ({error}); raise the limit of processes (ulimit -u)"
             ),
+            Self::Random(error) => write!(
+                f,
+                "the kernel gives no random bytes ({error}); allow the system call getrandom"
+            ),
             Self::TooFew {
                 wanted,
                 free,
-                busy,
+                others,
                 waited,
             } => {
                 write!(
@@ -102,8 +100,8 @@ impl fmt::Display for FleetError {
                     "{free} of {wanted} agents were free within {} s; start more with `myriad swarm agent --nats URL`, or give fewer --agents",
                     waited.as_secs()
                 )?;
-                for (name, with) in busy {
-                    write!(f, "\n  agent {name} works for {with}")?;
+                for (name, why) in others {
+                    write!(f, "\n  agent {name} {why}")?;
                 }
                 Ok(())
             }
@@ -130,13 +128,19 @@ impl FleetError {
     pub fn is_of_arguments(&self) -> bool {
         matches!(
             self,
-            Self::Credentials(..)
+            Self::Nats(NatsError::Credentials { .. } | NatsError::Address { .. })
                 | Self::Unsupported(..)
                 | Self::Division(_)
                 | Self::File(..)
                 | Self::Scenario(_)
                 | Self::Run(RunError::Config(_) | RunError::Listen { .. })
         )
+    }
+}
+
+impl From<NatsError> for FleetError {
+    fn from(error: NatsError) -> Self {
+        Self::Nats(error)
     }
 }
 

@@ -23,12 +23,12 @@ pub(super) struct Exchange {
     /// When it was sent, by the agent's clock on the wall.
     pub wall_sent: u64,
     /// What the controller has told.
-    pub told: Told,
+    pub told: ControllerTime,
 }
 
 /// A controller's time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ControllerTime {
     /// By its clock of the run, which begins with the run.
     pub run: u64,
     /// By its clock on the wall.
@@ -70,7 +70,7 @@ mod tests {
             sent,
             answered,
             wall_sent: sent + 1_000_000,
-            told: Told {
+            told: ControllerTime {
                 run,
                 wall: run + 1_000_700,
             },

@@ -6,10 +6,9 @@ use super::FleetError;
 use super::Nats;
 use super::link::{Link, Member};
 use super::messages::{
-    AGENTS_MAX, Answer, HELLO, Hello, Request, is_id, read, shown_name, subject_of_agent,
-    subject_of_run, written,
+    AGENTS_MAX, Answer, Beacon, HELLO, Hello, Request, is_id, read, shown_name, shown_text,
+    subject_of_agent, subject_of_run, written,
 };
-use super::nats::connect;
 use super::offset::Offset;
 use crate::clock::{Clock as _, RunClock};
 use crate::config::{Config, Dealt};
@@ -72,7 +71,7 @@ pub fn run_fleet(
         fleet,
         scenario,
         interrupt,
-        run: format!("{:016x}{:016x}", random::seed(), random::seed()),
+        run: random::secret().map_err(FleetError::Random)?,
         controller: controller_name(),
     };
     let mut config = config.clone();
@@ -110,8 +109,8 @@ fn check(fleet: &FleetOptions, config: &Config) -> Result<(), FleetError> {
     }
     if config.comeback.when_lost {
         return no(
-            "`reconnect.when-lost`",
-            "leave it out, or run it from one machine",
+            "`reconnect.lost`",
+            "write `lost = false` in [reconnect], or run it from one machine",
         );
     }
     if config.churn_per_s.is_some() && config.publish.is_some() {
@@ -130,6 +129,18 @@ fn check(fleet: &FleetOptions, config: &Config) -> Result<(), FleetError> {
     Ok(())
 }
 
+/// Why an agent cannot work for this controller now; none if it can.
+fn why_not_free(hello: &Hello) -> Option<String> {
+    if hello.version != env!("CARGO_PKG_VERSION") {
+        let version = shown_name(&hello.version);
+        return Some(format!(
+            "has version {version} of myriad; install the same everywhere"
+        ));
+    }
+    let with = hello.busy_with.as_ref()?;
+    Some(format!("works for {}", shown_name(with)))
+}
+
 /// A controller that looks for agents.
 struct Recruiting<'a> {
     fleet: &'a FleetOptions,
@@ -145,8 +156,8 @@ impl Recruiting<'_> {
         &self,
         config: &mut Config,
     ) -> Result<(crate::config::Prepared, Arc<Link>), FleetError> {
-        let client = connect(&self.fleet.nats, "myriad swarm").await?;
-        let failed = |error: &dyn std::fmt::Display| FleetError::Nats(error.to_string());
+        let client = self.fleet.nats.connect("myriad swarm").await?;
+        let failed = |error: &dyn std::fmt::Display| FleetError::Lost(error.to_string());
         let hellos = client.subscribe(HELLO).await;
         let mut hellos = hellos.map_err(|error| failed(&error))?;
         let states = client.subscribe(subject_of_run(&self.run, "state.*")).await;
@@ -205,7 +216,7 @@ impl Recruiting<'_> {
         let wanted = self.fleet.agents as usize;
         let begun = Instant::now();
         let mut claimed: Vec<Claimed> = Vec::new();
-        let mut busy: Vec<(String, String)> = Vec::new();
+        let mut others: Vec<(String, String)> = Vec::new();
         while claimed.len() < wanted {
             let is_late = begun.elapsed() >= self.fleet.wait;
             if is_late || self.interrupt.is_made() {
@@ -215,7 +226,7 @@ impl Recruiting<'_> {
                     true => FleetError::TooFew {
                         wanted: self.fleet.agents,
                         free: claimed.len(),
-                        busy,
+                        others,
                         waited: self.fleet.wait,
                     },
                 });
@@ -231,10 +242,10 @@ impl Recruiting<'_> {
             if claimed.iter().any(|one| one.hello.id == hello.id) {
                 continue;
             }
-            if let Some(with) = &hello.busy_with {
-                busy.retain(|(name, _)| *name != hello.name);
-                if busy.len() < AGENTS_MAX {
-                    busy.push((hello.name, shown_name(with)));
+            if let Some(why) = why_not_free(&hello) {
+                others.retain(|(name, _)| *name != hello.name);
+                if others.len() < AGENTS_MAX {
+                    others.push((hello.name, why));
                 }
                 continue;
             }
@@ -250,7 +261,7 @@ impl Recruiting<'_> {
                 }),
                 Some(Answer::Refused { reason }) => {
                     self.release_all(client, &claimed).await;
-                    return Err(FleetError::Agent(hello.name, shown_name(&reason)));
+                    return Err(FleetError::Agent(hello.name, shown_text(&reason)));
                 }
                 // Another controller was quicker, or it is gone.
                 _ => {}
@@ -263,16 +274,9 @@ impl Recruiting<'_> {
 
     /// A beacon before there is a crowd.
     async fn hold(&self, client: &Client) {
-        let beacon = super::messages::Beacon {
-            number: 0,
-            order: super::messages::BeaconOrder::Run,
-            connected_at: None,
-            schedule: None,
-            measured_from: 0,
-            lost: Vec::new(),
-        };
+        let beacon = written(&Beacon::before_the_run());
         let subject = subject_of_run(&self.run, "beacon");
-        let _ = client.publish(subject, written(&beacon).into()).await;
+        let _ = client.publish(subject, beacon.into()).await;
     }
 
     async fn release_all(&self, client: &Client, claimed: &[Claimed]) {
@@ -299,7 +303,7 @@ impl Recruiting<'_> {
         for _ in 0..3 {
             match self.ask(client, &of.id, &request).await {
                 Some(Answer::Refused { reason }) => {
-                    return Err(FleetError::Agent(of.name.clone(), reason));
+                    return Err(FleetError::Agent(of.name.clone(), shown_text(&reason)));
                 }
                 Some(answer) => return Ok(answer),
                 None => {}
@@ -307,5 +311,55 @@ impl Recruiting<'_> {
         }
         let said = "it does not answer; look at its output".to_owned();
         Err(FleetError::Agent(of.name.clone(), said))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::messages::Capacity;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn agents_of_another_version_or_another_controller_are_not_free() {
+        let mut hello = Hello {
+            id: "0123abcd".to_owned(),
+            name: "a".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            capacity: Capacity::default(),
+            busy_with: None,
+        };
+        assert_eq!(why_not_free(&hello), None);
+        hello.busy_with = Some("b".to_owned());
+        assert_eq!(why_not_free(&hello).as_deref(), Some("works for b"));
+        hello.version = "0.0.1\u{1b}[2J".to_owned();
+        let why = why_not_free(&hello).unwrap();
+        assert!(why.starts_with("has version 0.0.1[2J of myriad"), "{why}");
+    }
+
+    /// All keys and sections of a scenario.
+    fn keys() -> BTreeSet<String> {
+        let schema = crate::scenario::schema();
+        let schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+        let sections = schema["$defs"].as_object().expect("sections").values();
+        let all = sections.chain([&schema]);
+        let keys = all.filter_map(|it| it["properties"].as_object());
+        keys.flat_map(|it| it.keys().cloned()).collect()
+    }
+
+    #[test]
+    fn the_page_names_keys_of_scenarios_where_it_says_what_is_refused() {
+        let page = include_str!("../../../../docs/fleet.md");
+        let (_, table) = page.split_once("These are refused").expect("the table");
+        let rows = table.lines().skip_while(|line| !line.starts_with('|'));
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let rows: String = rows.collect();
+        let named: Vec<&str> = rows.split('`').skip(1).step_by(2).collect();
+        assert!(named.contains(&"lost = false"), "{named:?}");
+        let keys = keys();
+        for named in named {
+            let key = named.split_once(" =").map_or(named, |(key, _)| key);
+            assert!(keys.contains(key), "{named}");
+        }
     }
 }

@@ -9,10 +9,12 @@ use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::unstamped::{EXAMPLE_BYTES_MAX, Unstamped};
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
 use crate::engine::tls::TlsFigures;
-use crate::failure::{Failure, add_failures};
+use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
-use crate::measure::push::{Entry, PushKey, Tally, as_micros, microseconds};
+use crate::measure::figures::{microseconds, record_count};
+use crate::measure::push::{Entry, PushKey, Tally};
 use crate::measure::round_trip::RoundTrips;
+use crate::run::{Figures, RunError, Times};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -27,12 +29,9 @@ const BUCKET_BYTES: usize = 5;
 /// Most close codes and publications of one message. The protocol has some 2,000 codes, and publications are bounded by their bytes.
 const KINDS_MAX: usize = 10_000;
 
-/// Most examples of what the server said.
-const ANSWERS_MAX: usize = 256;
-
 /// A histogram of microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Times(#[serde(with = "crate::measure::buckets")] Histogram<u64>);
+struct Buckets(#[serde(with = "crate::measure::buckets")] Histogram<u64>);
 
 /// Arrivals of one publication of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +43,7 @@ struct PushState {
     received: u64,
     first: Duration,
     last: Duration,
-    times: Times,
+    times: Buckets,
 }
 
 /// What an agent's machine uses.
@@ -72,6 +71,7 @@ pub(super) struct State {
     /// When it was taken, by the controller's clock.
     pub at: Nanos,
     pub stage: Stage,
+    /// Why the agent cannot do its part. Nothing else of such a state is looked at.
     pub fatal: Option<String>,
     totals: Totals,
     failures: Vec<(Failure, u64)>,
@@ -79,9 +79,9 @@ pub(super) struct State {
     answers: Vec<(Failure, Vec<u8>)>,
     unstamped: Option<Unstamped>,
     open_by_target: Vec<u32>,
-    setup_times: Times,
-    pong_times: Times,
-    held_times: Times,
+    setup_times: Buckets,
+    pong_times: Buckets,
+    held_times: Buckets,
     tls: TlsFigures,
     answered: RoundTrips,
     answered_ended: bool,
@@ -98,62 +98,46 @@ pub(super) struct State {
 
 /// What an agent has told of publications: of each, how many arrivals.
 #[derive(Debug, Default)]
-pub(super) struct Told(HashMap<PushKey, u64>);
+pub(super) struct PushesTold(HashMap<PushKey, u64>);
 
 impl State {
     /// Sums what the threads of a slice have so far. Every tenth message tells all publications again.
-    pub(super) fn of(shared: &Shared, slice: Slice, number: u64, told: &mut Told) -> Self {
-        let mut state = Self::empty(number);
-        state.stage = Stage::Gone;
-        state.answered_ended = true;
-        let mut failures: std::collections::BTreeMap<Failure, u64> = Default::default();
-        let mut closes: std::collections::BTreeMap<Option<u16>, Closes> = Default::default();
-        let mut answers: std::collections::BTreeMap<Failure, Vec<u8>> = Default::default();
+    pub(super) fn of(shared: &Shared, slice: Slice, number: u64, told: &mut PushesTold) -> Self {
+        let (mut figures, mut times) = (Figures::none(), Times::none());
+        let mut open_by_target: Vec<u32> = Vec::new();
         let mut tallies: HashMap<PushKey, Tally> = HashMap::new();
-        let grows = "a histogram that grows takes any other of its precision";
         for thread in slice.thread_numbers() {
             let account = shared.account(thread as usize);
-            state.stage = state.stage.min(account.stage);
-            state.fatal = state.fatal.take().or_else(|| account.fatal.clone());
-            state.totals.merge(&account.totals);
-            for (failure, count) in &account.failures {
-                add_failures(&mut failures, *failure, *count);
-            }
-            for (code, more) in &account.closes {
-                let sum = closes.entry(*code).or_default();
-                sum.count += more.count;
-                if sum.reason.is_empty() {
-                    sum.reason.clone_from(&more.reason);
-                }
-            }
-            for (failure, answer) in &account.answers {
-                if answers.len() == ANSWERS_MAX {
-                    break;
-                }
-                answers.entry(*failure).or_insert_with(|| answer.clone());
-            }
-            let example = state.unstamped.take();
-            state.unstamped = Unstamped::better(example, account.unstamped.as_ref());
-            state.open_by_target.resize(account.open_by_target.len(), 0);
-            for (sum, more) in state.open_by_target.iter_mut().zip(&account.open_by_target) {
+            figures.add(&account);
+            times.add(&account);
+            open_by_target.resize(account.open_by_target.len(), 0);
+            for (sum, more) in open_by_target.iter_mut().zip(&account.open_by_target) {
                 *sum += more;
             }
-            state.setup_times.0.add(&account.setup_times).expect(grows);
-            state.pong_times.0.add(&account.pong_times).expect(grows);
-            state.held_times.0.add(&account.held_times).expect(grows);
-            state.tls.merge(&account.tls);
-            state.answered.merge(&account.answered);
-            state.answered_ended &= account.answered_ended;
-            state.deliveries.merge(&account.deliveries);
             for (key, tally) in &account.tallies {
                 let sum = tallies.entry(*key);
                 sum.and_modify(|sum| sum.merge(tally))
                     .or_insert_with(|| tally.clone());
             }
         }
-        state.failures = failures.into_iter().collect();
-        state.closes = closes.into_iter().collect();
-        state.answers = answers.into_iter().collect();
+        let mut state = Self {
+            stage: figures.stage,
+            fatal: figures.fatal.map(|it| RunError::from(it).to_string()),
+            totals: figures.totals,
+            failures: figures.failures.into_iter().collect(),
+            closes: figures.closes.into_iter().collect(),
+            answers: figures.answers.into_iter().collect(),
+            unstamped: figures.unstamped,
+            open_by_target,
+            setup_times: Buckets(times.setup),
+            pong_times: Buckets(times.pong),
+            held_times: Buckets(times.held),
+            tls: times.tls,
+            answered: times.answered,
+            answered_ended: figures.answered_ended,
+            deliveries: times.deliveries,
+            ..Self::empty(number)
+        };
         state.tell_pushes(tallies, told);
         if let Some(ledger) = &shared.flows {
             state.flows = ledger.sum();
@@ -161,6 +145,14 @@ impl State {
             state.flows_heard = ledger.heard();
         }
         state
+    }
+
+    /// That an agent cannot do its part, and why: it ends the run, so nothing else is told.
+    pub(super) fn failed(number: u64, reason: String) -> Self {
+        Self {
+            fatal: Some(reason),
+            ..Self::empty(number)
+        }
     }
 
     fn empty(number: u64) -> Self {
@@ -175,9 +167,9 @@ impl State {
             answers: Vec::new(),
             unstamped: None,
             open_by_target: Vec::new(),
-            setup_times: Times(microseconds()),
-            pong_times: Times(microseconds()),
-            held_times: Times(microseconds()),
+            setup_times: Buckets(microseconds()),
+            pong_times: Buckets(microseconds()),
+            held_times: Buckets(microseconds()),
             tls: TlsFigures::default(),
             answered: RoundTrips::default(),
             answered_ended: false,
@@ -193,7 +185,7 @@ impl State {
     }
 
     /// Takes publications that have gained arrivals, the oldest first, as many as one message holds.
-    fn tell_pushes(&mut self, tallies: HashMap<PushKey, Tally>, told: &mut Told) {
+    fn tell_pushes(&mut self, tallies: HashMap<PushKey, Tally>, told: &mut PushesTold) {
         told.0.retain(|key, _| tallies.contains_key(key));
         if self.number.is_multiple_of(10) {
             told.0.clear();
@@ -217,7 +209,7 @@ impl State {
                 received: tally.received,
                 first: tally.first,
                 last: tally.last,
-                times: Times(tally.times),
+                times: Buckets(tally.times),
             });
         }
     }
@@ -267,7 +259,6 @@ impl State {
         }
         let mut account = shared.account(agent);
         account.stage = self.stage;
-        account.fatal = self.fatal;
         account.totals = self.totals;
         account.failures = failures;
         account.closes = self.closes.into_iter().collect();
@@ -281,28 +272,47 @@ impl State {
         account.answered = self.answered;
         account.answered_ended = self.answered_ended;
         account.deliveries = self.deliveries;
+        let machine = &self.machine;
+        let clock_error = machine.clock.error_nanos;
+        let clock_error = Duration::from_nanos(clock_error.saturating_add(machine.drift_nanos));
         for push in self.pushes {
             let (stream, sequence) = (push.stream, push.sequence);
             let key = PushKey::Own { stream, sequence };
             if let Some(entry) = entries.iter().find(|entry| entry.key == key) {
-                account.tallies.insert(key, push.since(entry.base));
+                account.tallies.insert(key, push.since(entry, clock_error));
             }
         }
     }
 }
 
 impl PushState {
-    /// The arrivals, counted from when the publication was made. Before that none is: clocks are off by a little.
-    fn since(&self, made: Nanos) -> Tally {
-        let moved = |time: Duration| self.base.plus(time).since(made);
-        let mut times = microseconds();
+    /// The arrivals, counted from when the publication was due: not before that, because clocks are off by a little. Those from before
+    /// it was made, by more than clocks may be off, are of a stamp that the server made up.
+    fn since(&self, entry: &Entry, clock_error: Duration) -> Tally {
+        let moved = |time: Duration| self.base.plus(time).since(entry.base);
+        // Times on their way are rounded down to microseconds.
+        let slack = clock_error + Duration::from_micros(1);
+        let is_possible = |time: Duration| self.base.plus(time).plus(slack) >= entry.made;
+        let (mut times, mut made_up, mut earliest) = (microseconds(), 0, None);
         for step in self.times.0.iter_recorded() {
-            let time = moved(Duration::from_micros(step.value_iterated_to()));
-            times
-                .record_n(as_micros(time), step.count_at_value())
-                .expect("a histogram that grows takes any value");
+            let (time, count) = (step.value_iterated_to(), step.count_at_value());
+            let time = Duration::from_micros(time);
+            if !is_possible(time) {
+                made_up += count;
+                continue;
+            }
+            earliest.get_or_insert(time);
+            record_count(&mut times, moved(time), count);
         }
-        Tally::of(made, (moved(self.first), moved(self.last)), times)
+        let mut tally = match earliest {
+            None => Tally::new(entry.base),
+            Some(earliest) => {
+                let first = if made_up > 0 { earliest } else { self.first };
+                Tally::of(entry.base, (moved(first), moved(self.last)), times)
+            }
+        };
+        tally.made_up = made_up;
+        tally
     }
 }
 
@@ -346,7 +356,7 @@ mod tests {
     }
 
     fn told(shared: &Shared, number: u64) -> State {
-        let state = State::of(shared, slice(7), number, &mut Told::default());
+        let state = State::of(shared, slice(7), number, &mut PushesTold::default());
         let text = serde_json::to_string(&state).unwrap();
         serde_json::from_str(&text).unwrap()
     }
@@ -372,9 +382,35 @@ mod tests {
     }
 
     #[test]
+    fn what_came_before_its_publication_was_made_is_of_a_stamp_that_was_made_up() {
+        let controller = Shared::new(1, 1);
+        let roll = crate::measure::push::Roll {
+            expected: 7,
+            deserted: false,
+        };
+        controller.ledger.publish(KEY, 1, roll, at(20), at(20));
+        // The first three came at 10 ms, and four at 25 ms.
+        for (error_nanos, made_up, received, first) in [
+            (9_000_000, 3, 4, Duration::from_millis(5)),
+            (10_000_000, 0, 7, Duration::ZERO),
+        ] {
+            let mut state = told(&agent(), 1);
+            state.machine.clock.error_nanos = error_nanos;
+            state.into_account(&controller, 0, &controller.ledger.open());
+            let account = controller.account(0);
+            let tally = &account.tallies[&KEY];
+            assert_eq!((tally.made_up, tally.received), (made_up, received));
+            assert_eq!(tally.times.len(), received);
+            let distance = tally.first.abs_diff(first);
+            assert!(distance < Duration::from_micros(20), "{:?}", tally.first);
+            assert_eq!(tally.last, Duration::from_millis(5));
+        }
+    }
+
+    #[test]
     fn only_what_changed_is_told_and_all_of_it_now_and_then() {
         let shared = agent();
-        let mut told = Told::default();
+        let mut told = PushesTold::default();
         let mut pushes = |number| State::of(&shared, slice(7), number, &mut told).pushes.len();
         assert_eq!([pushes(1), pushes(2), pushes(10), pushes(11)], [1, 0, 1, 0]);
         let mut account = shared.account(0);

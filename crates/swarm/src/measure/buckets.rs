@@ -1,7 +1,7 @@
 //! A histogram of microseconds on its way to another machine: for each bucket the distance to the one before and its count, as
 //! numbers of seven bits a byte, in base64. Some four bytes a bucket.
 
-use crate::measure::push::microseconds;
+use crate::measure::figures::microseconds;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hdrhistogram::Histogram;

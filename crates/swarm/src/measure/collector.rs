@@ -1,13 +1,14 @@
-//! From tallies to figures: decides when a publication has been measured, and what the figures are.
+//! From tallies to figures: decides when a publication has been measured, and makes its report.
 
 use crate::clock::Nanos;
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
-use crate::measure::process::{MACHINE_SATURATED_SHARE, SATURATED_SHARE, Watch};
-use crate::measure::push::{Acceptance, Entry, PushKey, Tally, as_micros, microseconds};
-use crate::report::float;
+use crate::measure::fanout::{FanoutFigures, extreme, times_of};
+use crate::measure::figures::{as_millis, share};
+use crate::measure::process::Watch;
+use crate::measure::push::{Acceptance, Entry, PushKey, Tally};
 use hdrhistogram::Histogram;
-use myriad_report::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
+use myriad_report::{Ended, Origin, PublishAnswer, PushReport};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -15,216 +16,22 @@ use std::time::Duration;
 /// somebody else's, is taken to be over.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// How far the product of two floats may miss its whole number, which must not cost a rank.
-const HAIR: f64 = 1e-6;
-
 /// Publications reported one by one; of a longer run, the later ones are in the totals alone.
 const REPORTS_MAX: usize = 10_000;
-
-/// Each time of the slower one.
-fn slower(one: FanoutTimes, other: FanoutTimes) -> FanoutTimes {
-    FanoutTimes {
-        first_ms: extreme(one.first_ms, other.first_ms, f64::max),
-        p50_ms: extreme(one.p50_ms, other.p50_ms, f64::max),
-        p90_ms: extreme(one.p90_ms, other.p90_ms, f64::max),
-        p99_ms: extreme(one.p99_ms, other.p99_ms, f64::max),
-        p999_ms: extreme(one.p999_ms, other.p999_ms, f64::max),
-        last_ms: extreme(one.last_ms, other.last_ms, f64::max),
-    }
-}
-
-/// The same over `expected` clients, of which a publication may have reached fewer: what the others never saw
-/// took forever. Absent when nobody was expected.
-fn times_of_expected(whole: &Tally, expected: u64) -> FanoutTimes {
-    let reached = times_of(&whole.times, whole.first, whole.last);
-    if whole.received >= expected {
-        return reached;
-    }
-    let never = Some(f64::INFINITY);
-    let quantile = |q: f64| {
-        let rank = (q * float(expected) - HAIR).ceil();
-        let share = rank / float(whole.received);
-        if share > 1.0 {
-            return never;
-        }
-        let micros = whole.times.value_at_quantile(share);
-        Some(micros_as_millis(micros).clamp(as_millis(whole.first), as_millis(whole.last)))
-    };
-    FanoutTimes {
-        first_ms: reached.first_ms.or(never),
-        p50_ms: quantile(0.5),
-        p90_ms: quantile(0.9),
-        p99_ms: quantile(0.99),
-        p999_ms: quantile(0.999),
-        last_ms: never,
-    }
-}
-
-/// Quantiles of a histogram of microseconds, between ends that are known exactly.
-pub(crate) fn times_of(times: &Histogram<u64>, first: Duration, last: Duration) -> FanoutTimes {
-    if times.is_empty() {
-        return FanoutTimes::default();
-    }
-    let (first, last) = (as_millis(first), as_millis(last));
-    // A bucket reaches up to 0.1% past its values, which must not put a quantile past the last.
-    let quantile = |q| Some(micros_as_millis(times.value_at_quantile(q)).clamp(first, last));
-    FanoutTimes {
-        first_ms: Some(first),
-        p50_ms: quantile(0.5),
-        p90_ms: quantile(0.9),
-        p99_ms: quantile(0.99),
-        p999_ms: quantile(0.999),
-        last_ms: Some(last),
-    }
-}
-
-fn extreme(a: Option<f64>, b: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
-    [a, b].into_iter().flatten().reduce(choose)
-}
-
-/// The worst of several publications: what thresholds are held against.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Worst {
-    pub count: u64,
-    pub times: FanoutTimes,
-    pub reach: Option<f64>,
-    pub accepted_ms: Option<f64>,
-}
-
-impl Worst {
-    /// Adds one that reached whom it reached: what is missing of an own one counts as the worst there is.
-    fn add(&mut self, whole: &Tally, report: &PushReport) {
-        self.count += 1;
-        let (times, reach, accepted_ms) = if report.origin == Origin::Own {
-            let reach = if report.ended.is_unpublished() {
-                Some(0.0)
-            } else {
-                report.reach
-            };
-            // Without a reach everyone was away on purpose. With one, somebody is missing even where nobody was up.
-            let expected = reach.map_or(0, |_| report.expected.max(1));
-            (
-                times_of_expected(whole, expected),
-                reach,
-                report.accepted_ms.or(Some(f64::INFINITY)),
-            )
-        } else {
-            // Whom somebody else meant to reach is unknown.
-            (report.times, report.reach, None)
-        };
-        self.times = slower(self.times, times);
-        self.reach = extreme(self.reach, reach, f64::min);
-        self.accepted_ms = extreme(self.accepted_ms, accepted_ms, f64::max);
-    }
-}
-
-/// The arrivals of one publication.
-pub(crate) struct Single {
-    pub sequence: u32,
-    pub expected: u64,
-    last: Duration,
-    /// In microseconds.
-    pub times: Histogram<u64>,
-}
-
-/// All publications of one origin together.
-pub(crate) struct Series {
-    pub worst: Worst,
-    /// Clients that were to get those that were published, over all of them; and of them, those that did.
-    pub expected: u64,
-    pub received: u64,
-    /// Expected and not received, where it is known who was expected.
-    pub missed: u64,
-    /// Own publications whose request was not answered with success.
-    pub failed: u64,
-    /// Every arrival, in microseconds.
-    pub times: Histogram<u64>,
-    /// The fastest and the slowest arrival, exactly.
-    pub first: Duration,
-    pub last: Duration,
-    /// The one that reached all it was to reach soonest, and the one whose last arrival came latest.
-    pub fastest: Option<Single>,
-    pub slowest: Option<Single>,
-    /// Publications during which a thread of the crowd, or the machine, had no rest.
-    pub crowd_saturated: u64,
-    pub machine_saturated: u64,
-}
-
-impl Series {
-    fn new() -> Self {
-        Self {
-            worst: Worst::default(),
-            expected: 0,
-            received: 0,
-            missed: 0,
-            failed: 0,
-            times: microseconds(),
-            first: Duration::MAX,
-            last: Duration::ZERO,
-            fastest: None,
-            slowest: None,
-            crowd_saturated: 0,
-            machine_saturated: 0,
-        }
-    }
-
-    fn add(&mut self, whole: &Tally, report: &PushReport) {
-        self.worst.add(whole, report);
-        if !report.ended.is_unpublished() {
-            self.expected += report.expected;
-            self.received += report.received;
-        }
-        self.missed += report.missed;
-        let failed = |answer| answer != PublishAnswer::Accepted;
-        self.failed += u64::from(report.answer.is_some_and(failed));
-        let above = |share: Option<f64>, limit| u64::from(share.is_some_and(|share| share > limit));
-        self.crowd_saturated += above(report.crowd_cpu_share, SATURATED_SHARE);
-        self.machine_saturated += above(report.machine_cpu_share, MACHINE_SATURATED_SHARE);
-        self.compare(whole, report);
-        self.first = self.first.min(whole.first);
-        self.last = self.last.max(whole.last);
-        self.times
-            .add(&whole.times)
-            .expect("a histogram that grows takes any other of its precision");
-    }
-
-    fn compare(&mut self, whole: &Tally, report: &PushReport) {
-        let single = || {
-            Some(Single {
-                sequence: report.sequence,
-                expected: report.expected,
-                last: whole.last,
-                times: whole.times.clone(),
-            })
-        };
-        let is_slowest = |one: &Single| whole.last > one.last;
-        if whole.received > 0 && self.slowest.as_ref().is_none_or(is_slowest) {
-            self.slowest = single();
-        }
-        let is_fastest = |one: &Single| whole.last < one.last;
-        let is_whole = whole.received > 0 && whole.received >= report.expected;
-        if is_whole && self.fastest.as_ref().is_none_or(is_fastest) {
-            self.fastest = single();
-        }
-    }
-
-    /// Received / expected, over all publications.
-    pub(crate) fn reach(&self) -> Option<f64> {
-        ratio(self.received, self.expected)
-    }
-}
 
 /// Collects finished publications.
 pub(crate) struct Collector {
     channels: Vec<String>,
     settle: Duration,
     pub reports: Vec<PushReport>,
-    pub own: Series,
-    pub foreign: Series,
+    pub own: FanoutFigures,
+    pub foreign: FanoutFigures,
     /// Arrivals after their measurement had ended.
     pub late: u64,
     /// Arrivals beyond those expected.
     pub replayed: u64,
+    /// Arrivals from before their publication was made.
+    pub made_up: u64,
     /// When those were made that were measured since this was taken, and their arrivals.
     pub measured: Vec<(Nanos, Histogram<u64>)>,
     foreign_seen: u32,
@@ -232,7 +39,7 @@ pub(crate) struct Collector {
 
 /// Arrivals of one open publication so far.
 #[derive(Clone, Copy, Default)]
-struct Progress {
+struct Arrived {
     received: u64,
     departed: u64,
     last: Duration,
@@ -244,10 +51,11 @@ impl Collector {
             channels,
             settle,
             reports: Vec::new(),
-            own: Series::new(),
-            foreign: Series::new(),
+            own: FanoutFigures::new(),
+            foreign: FanoutFigures::new(),
             late: 0,
             replayed: 0,
+            made_up: 0,
             measured: Vec::new(),
             foreign_seen: 0,
         }
@@ -265,7 +73,7 @@ impl Collector {
         // Before the open ones: what is called but not entered yet must not be taken for measured.
         let measured_from = shared.ledger.measured_from();
         let open = shared.ledger.open();
-        let progress = self.progress(shared, &open, measured_from);
+        let arrived = self.arrived(shared, &open, measured_from);
         let mut finished = Vec::new();
         for mut entry in open {
             if entry.expected.is_none() {
@@ -273,8 +81,8 @@ impl Collector {
                 shared.ledger.expect(entry.key, expected);
                 entry.expected = Some(expected);
             }
-            let progress = progress.get(&entry.key).copied().unwrap_or_default();
-            let ended = match self.judge(shared, plan, &entry, progress, now) {
+            let arrived = arrived.get(&entry.key).copied().unwrap_or_default();
+            let ended = match self.judge(shared, plan, &entry, arrived, now) {
                 Some(ended) => ended,
                 None if run_over => Ended::CutShort,
                 None => continue,
@@ -288,41 +96,41 @@ impl Collector {
     }
 
     /// Sums what threads have of open publications, and clears away what came after a measurement's end.
-    fn progress(
+    fn arrived(
         &mut self,
         shared: &Shared,
         open: &[Entry],
         measured_from: u64,
-    ) -> HashMap<PushKey, Progress> {
-        let mut progress: HashMap<PushKey, Progress> = open
+    ) -> HashMap<PushKey, Arrived> {
+        let mut arrived: HashMap<PushKey, Arrived> = open
             .iter()
-            .map(|entry| (entry.key, Progress::default()))
+            .map(|entry| (entry.key, Arrived::default()))
             .collect();
         for mut account in shared.accounts() {
             account
                 .departed
                 .retain(|&number, _| number >= measured_from);
             for entry in open {
-                if let (Some(progress), Some(departed)) = (
-                    progress.get_mut(&entry.key),
+                if let (Some(arrived), Some(departed)) = (
+                    arrived.get_mut(&entry.key),
                     account.departed.get(&entry.number),
                 ) {
-                    progress.departed += departed;
+                    arrived.departed += departed;
                 }
             }
             account.tallies.retain(|key, tally| {
-                let Some(progress) = progress.get_mut(key) else {
+                let Some(arrived) = arrived.get_mut(key) else {
                     // One that was made since `open` was taken is no late one.
                     let is_new = shared.ledger.is_open(*key);
                     self.late += if is_new { 0 } else { tally.received };
                     return is_new;
                 };
-                progress.received += tally.received;
-                progress.last = progress.last.max(tally.last);
+                arrived.received += tally.received;
+                arrived.last = arrived.last.max(tally.last);
                 true
             });
         }
-        progress
+        arrived
     }
 
     fn judge(
@@ -330,7 +138,7 @@ impl Collector {
         shared: &Shared,
         plan: &Plan,
         entry: &Entry,
-        progress: Progress,
+        arrived: Arrived,
         now: Nanos,
     ) -> Option<Ended> {
         match entry.acceptance {
@@ -338,22 +146,19 @@ impl Collector {
             Acceptance::Unreached => return Some(Ended::Unreached),
             Acceptance::After(_) | Acceptance::Unanswered | Acceptance::Unknown => {}
         }
-        let quiet = now.since(entry.base.plus(progress.last).max(entry.made));
-        let expected = entry
-            .expected
-            .unwrap_or(0)
-            .saturating_sub(progress.departed);
+        let quiet = now.since(entry.base.plus(arrived.last).max(entry.made));
+        let expected = entry.expected.unwrap_or(0).saturating_sub(arrived.departed);
         match entry.key {
             PushKey::Own { stream, .. } => {
                 // The answer to the request may come after the last arrival, and belongs to the figures.
                 let answered = entry.acceptance != Acceptance::Unknown;
-                if progress.received >= expected && (answered || quiet >= self.settle) {
+                if arrived.received >= expected && (answered || quiet >= self.settle) {
                     return Some(Ended::Complete);
                 }
                 // Clients that left since cannot be reached any more: no reason to wait long for them.
                 let open =
                     shared.open_terminals(|target| plan.targets[target].slot(stream).is_some());
-                let patience = if answered && progress.received >= open {
+                let patience = if answered && arrived.received >= open {
                     QUIET
                 } else {
                     self.settle
@@ -362,7 +167,7 @@ impl Collector {
             }
             // While clients connect, a server that keeps history goes on giving it to each of them.
             PushKey::Foreign(_)
-                if progress.received >= expected && expected > 0 && !shared.is_connecting() =>
+                if arrived.received >= expected && expected > 0 && !shared.is_connecting() =>
             {
                 Some(Ended::Complete)
             }
@@ -408,6 +213,7 @@ impl Collector {
             0
         };
         self.replayed += replayed;
+        self.made_up += whole.made_up;
         let is_known = origin == Origin::Own && ended != Ended::CutShort;
         let missed = if is_known && !ended.is_unpublished() {
             expected - whole.received.min(expected)
@@ -428,7 +234,7 @@ impl Collector {
             reach: match ended {
                 Ended::Refused | Ended::Unreached => None,
                 _ if entry.deserted => Some(0.0),
-                _ => ratio(whole.received, expected),
+                _ => share(whole.received, expected),
             },
             times: times_of(&whole.times, whole.first, whole.last),
             accepted_ms,
@@ -446,13 +252,13 @@ impl Collector {
 
     /// Adds one that has been measured to those of its origin, and to those that are reported one by one.
     fn keep(&mut self, report: &PushReport, whole: Tally, base: Nanos) {
-        let series = match report.origin {
+        let fanout = match report.origin {
             Origin::Own => &mut self.own,
             Origin::Foreign => &mut self.foreign,
         };
         // One that the end of the run cut short says nothing about the server.
         if report.ended != Ended::CutShort {
-            series.add(&whole, report);
+            fanout.add(&whole, report);
         }
         if self.reports.len() < REPORTS_MAX {
             self.reports.push(report.clone());
@@ -477,30 +283,6 @@ fn answer(
         }
         Acceptance::Unknown => (None, Some(PublishAnswer::Unanswered)),
     }
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "clients are far fewer than 2^52"
-    )]
-    let ratio = part as f64 / whole as f64;
-    (whole > 0).then_some(ratio)
-}
-
-/// Milliseconds, to the microsecond.
-pub(crate) fn as_millis(duration: Duration) -> f64 {
-    micros_as_millis(as_micros(duration))
-}
-
-/// Milliseconds of whole microseconds.
-pub(crate) fn micros_as_millis(micros: u64) -> f64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "times of a run are far below 2^52 microseconds"
-    )]
-    let micros = micros as f64;
-    micros / 1000.0
 }
 
 #[cfg(test)]
@@ -619,7 +401,7 @@ mod tests {
         shared.ledger.publish(key, 1, roll, at(0), at(0));
         shared.ledger.answer(key, ACCEPTED);
         arrive(u64::from(EXPECTED));
-        collector.progress(&shared, &open, 1);
+        collector.arrived(&shared, &open, 1);
         let finished = collector.collect(&shared, &plan, &watch, at(2), false);
         assert_eq!(finished[0].ended, Ended::Complete);
         assert_eq!(collector.late, 0);

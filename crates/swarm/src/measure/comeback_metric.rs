@@ -1,7 +1,7 @@
 //! Figures of clients that come back, for thresholds.
 
+use crate::measure::figures::float;
 use crate::measure::threshold::LoadOption;
-use crate::report::float;
 use myriad_report::{Report, StormReport, Unit};
 
 /// A figure of clients that come back.

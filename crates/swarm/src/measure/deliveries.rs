@@ -5,8 +5,8 @@
 //! answered.
 
 use crate::clock::Nanos;
-use crate::engine::shared::Window;
-use crate::measure::push::{as_micros, microseconds};
+use crate::engine::shared::Span;
+use crate::measure::figures::{add, microseconds, record_count};
 use crate::measure::rates::per_second;
 use crate::measure::round_trip::{self, times_of};
 use hdrhistogram::Histogram;
@@ -46,12 +46,12 @@ impl Counts {
     /// long. So the limit is the schedule's own length and the settle time.
     pub(crate) fn are_awaited(
         &self,
-        schedule: Window,
+        schedule: Span,
         replied: Option<Nanos>,
         settle: Duration,
         now: Nanos,
     ) -> bool {
-        let Window { from, until } = schedule;
+        let Span { from, until } = schedule;
         let quiet_since = until.max(replied.max(self.last).unwrap_or(until));
         let longest = until.since(from) + settle;
         !self.are_complete() && now.since(quiet_since) < settle && now.since(until) < longest
@@ -81,17 +81,13 @@ impl Deliveries {
     pub(crate) fn record(&mut self, time: Duration, count: u64, now: Nanos) {
         self.counts.received += count;
         self.counts.last = self.counts.last.max(Some(now));
-        self.times
-            .record_n(as_micros(time), count)
-            .expect("a histogram that grows takes any value");
+        record_count(&mut self.times, time, count);
     }
 
     /// Adds another thread's.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
-        self.times
-            .add(&other.times)
-            .expect("a histogram that grows takes any other of its precision");
+        add(&mut self.times, &other.times);
     }
 
     /// The figures of a schedule that lasted from `from` to `until`, with its replies.
@@ -171,7 +167,7 @@ mod tests {
 
     #[test]
     fn more_is_awaited_for_the_settle_time_and_not_much_longer_than_the_schedule_took() {
-        let schedule = Window {
+        let schedule = Span {
             from: seconds(10),
             until: seconds(40),
         };

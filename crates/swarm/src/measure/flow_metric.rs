@@ -1,8 +1,7 @@
 //! Figures of flows, for thresholds: `flow:NAME:p99` of one, `flows:missing` of all.
 
+use crate::measure::figures::{float, share};
 use crate::measure::quantile::Quantile;
-use crate::measure::threshold::share;
-use crate::report::float;
 use myriad_report::{FlowReport, Unit};
 
 /// A figure of a flow.

@@ -1,7 +1,7 @@
 //! Figures of clients that speak HTTP, for thresholds.
 
+use crate::measure::figures::float;
 use crate::measure::threshold::LoadOption;
-use crate::report::float;
 use myriad_report::{HeldReport, Report, Unit};
 
 /// A figure of clients that speak HTTP.

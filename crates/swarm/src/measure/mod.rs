@@ -4,6 +4,8 @@ pub(crate) mod buckets;
 pub(crate) mod collector;
 pub(crate) mod comeback_metric;
 pub(crate) mod deliveries;
+pub(crate) mod fanout;
+pub(crate) mod figures;
 pub(crate) mod flow_metric;
 pub(crate) mod http_metric;
 pub(crate) mod process;

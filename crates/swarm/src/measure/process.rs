@@ -2,7 +2,7 @@
 
 use crate::clock::Nanos;
 use crate::fleet::MachineState;
-use crate::report::float;
+use crate::measure::figures::float;
 use myriad_usage::{Footprint, Ticks};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ const LOOKED_MIN: Duration = Duration::from_millis(100);
 const TICKS_TWO: Duration = Duration::from_millis(20);
 
 /// Lateness of a schedule above which the load was not what was asked for.
-pub(crate) const LATE_MAX: Duration = Duration::from_millis(100);
+pub const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// Processor time of this process so far, user and system together.
 fn processor_time() -> Duration {

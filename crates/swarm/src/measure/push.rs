@@ -6,6 +6,7 @@
 //! (at most [`myriad_reactor::Completions::BUFFER_BYTES`] of messages).
 
 use crate::clock::Nanos;
+use crate::measure::figures::{add, microseconds, record_count};
 use hdrhistogram::Histogram;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,22 +34,15 @@ pub(crate) struct Tally {
     pub last: Duration,
     /// Publication to arrival, in microseconds, to three digits.
     pub times: Histogram<u64>,
+    /// Arrivals from before the publication was made, which are none of its own. Only an agent of a fleet has them: it does not
+    /// know when that was.
+    pub made_up: u64,
     /// Processor time of the one thread it belongs to, when its first terminals were reached and when its last were.
     processor_times: Option<(Duration, Duration)>,
 }
 
 /// Shortest time between first and last arrival that says how busy a thread was meanwhile: some turns of it.
 const BUSY_SPAN_MIN: Duration = Duration::from_millis(20);
-
-/// A histogram of microseconds that grows as needed: a few kilobytes while times are short.
-pub(crate) fn microseconds() -> Histogram<u64> {
-    Histogram::new(3).expect("three significant digits are valid")
-}
-
-/// A duration in whole microseconds.
-pub(crate) fn as_micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
 
 impl Tally {
     /// No arrivals yet, of a publication made at `base`.
@@ -59,6 +53,7 @@ impl Tally {
             first: Duration::MAX,
             last: Duration::ZERO,
             times: microseconds(),
+            made_up: 0,
             processor_times: None,
         }
     }
@@ -75,6 +70,7 @@ impl Tally {
             first,
             last,
             times,
+            made_up: 0,
             processor_times: None,
         }
     }
@@ -90,9 +86,7 @@ impl Tally {
         self.received += count;
         self.first = self.first.min(elapsed);
         self.last = self.last.max(elapsed);
-        self.times
-            .record_n(as_micros(elapsed), count)
-            .expect("a histogram that grows takes any value");
+        record_count(&mut self.times, elapsed, count);
     }
 
     /// Notes the processor time of the thread after arrivals that were just recorded.
@@ -121,8 +115,8 @@ impl Tally {
             if taken == 0 {
                 break;
             }
-            kept.record_n(step.value_iterated_to(), taken)
-                .expect("a histogram that grows takes any value");
+            let time = Duration::from_micros(step.value_iterated_to());
+            record_count(&mut kept, time, taken);
             room -= taken;
         }
         self.last = self.last.min(Duration::from_micros(kept.max()));
@@ -135,9 +129,8 @@ impl Tally {
         self.received += other.received;
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
-        self.times
-            .add(&other.times)
-            .expect("a histogram that grows takes any other of its precision");
+        self.made_up += other.made_up;
+        add(&mut self.times, &other.times);
     }
 }
 

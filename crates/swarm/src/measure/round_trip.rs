@@ -5,8 +5,7 @@
 //! waited meanwhile and not only for the one message that found it stalled.
 
 use crate::clock::Nanos;
-use crate::measure::collector::micros_as_millis;
-use crate::measure::push::{as_micros, microseconds};
+use crate::measure::figures::{add, micros_as_millis, microseconds, record};
 use crate::measure::rates::per_second;
 use hdrhistogram::Histogram;
 use myriad_report::{RoundTripReport, RoundTripTimes};
@@ -81,17 +80,13 @@ impl Default for RoundTrips {
 impl RoundTrips {
     /// Records one that came back so long after it was due.
     pub(crate) fn record(&mut self, time: Duration) {
-        self.times
-            .record(as_micros(time))
-            .expect("a histogram that grows takes any value");
+        record(&mut self.times, time);
     }
 
     /// Adds another thread's.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
-        self.times
-            .add(&other.times)
-            .expect("a histogram that grows takes any other of its precision");
+        add(&mut self.times, &other.times);
     }
 
     /// The figures of a schedule of `rate_per_s` that lasted from `from` to `until`.

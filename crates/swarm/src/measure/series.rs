@@ -1,9 +1,7 @@
 //! The run over time: a bounded list of samples, which grow longer as the run does.
 
 use crate::clock::Nanos;
-use crate::measure::collector::micros_as_millis;
-use crate::measure::push::microseconds;
-use crate::report::float;
+use crate::measure::figures::{add, float, micros_as_millis, microseconds};
 use hdrhistogram::Histogram;
 use myriad_report::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series, ServerSample};
 use std::time::Duration;
@@ -112,7 +110,7 @@ impl Slot {
         for (times, more) in self.times.iter_mut().zip(next.times) {
             let Some(more) = more else { continue };
             match times {
-                Some(times) => times.add(&more).expect("both grow as needed"),
+                Some(times) => add(times, &more),
                 None => *times = Some(more),
             }
         }

@@ -5,7 +5,6 @@ mod metric;
 
 pub use aggregate::{Aggregate, TimeOf};
 pub(crate) use metric::LoadOption;
-pub(in crate::measure) use metric::share;
 pub use metric::{Metric, Trip};
 
 use crate::measure::flow_metric::{FlowMetric, Which};
@@ -23,7 +22,7 @@ pub struct Threshold {
     metric: Metric,
     /// Which flows a figure of flows is of; of any other metric it means nothing.
     flows: Which,
-    comparison: Comparison,
+    operator: Operator,
     /// In the metric's unit.
     limit: f64,
     /// Ends the run when it fails, this long after all have connected at the earliest.
@@ -31,7 +30,7 @@ pub struct Threshold {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
+enum Operator {
     Less,
     LessOrEqual,
     Greater,
@@ -41,14 +40,14 @@ enum Comparison {
 }
 
 /// Longer operators first, so that `<=` is not read as `<`.
-const COMPARISONS: [(&str, Comparison); 7] = [
-    ("<=", Comparison::LessOrEqual),
-    (">=", Comparison::GreaterOrEqual),
-    ("===", Comparison::Equal),
-    ("==", Comparison::Equal),
-    ("!=", Comparison::NotEqual),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
+const OPERATORS: [(&str, Operator); 7] = [
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("===", Operator::Equal),
+    ("==", Operator::Equal),
+    ("!=", Operator::NotEqual),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
 ];
 
 /// A threshold that could not be read.
@@ -140,7 +139,7 @@ impl Threshold {
             .or_else(of_flow)
             .ok_or_else(|| error(0, ThresholdProblem::Metric(name.to_owned())))?;
         let split = split.ok_or_else(|| error(expression.len(), ThresholdProblem::Comparison))?;
-        let (sign, comparison) = COMPARISONS
+        let (sign, operator) = OPERATORS
             .into_iter()
             .find(|(sign, _)| expression[split..].starts_with(sign))
             .ok_or_else(|| error(split, ThresholdProblem::Comparison))?;
@@ -151,7 +150,7 @@ impl Threshold {
             expression: expression.to_owned(),
             metric,
             flows,
-            comparison,
+            operator,
             limit,
             abort_after: None,
         })
@@ -186,10 +185,10 @@ impl Threshold {
         }
         #[expect(clippy::cast_precision_loss, reason = "clients are at most 2^31")]
         let clients = clients as f64;
-        match self.comparison {
-            Comparison::Greater => clients > self.limit,
-            Comparison::GreaterOrEqual | Comparison::Equal => clients >= self.limit,
-            Comparison::Less | Comparison::LessOrEqual | Comparison::NotEqual => true,
+        match self.operator {
+            Operator::Greater => clients > self.limit,
+            Operator::GreaterOrEqual | Operator::Equal => clients >= self.limit,
+            Operator::Less | Operator::LessOrEqual | Operator::NotEqual => true,
         }
     }
 
@@ -215,13 +214,13 @@ impl Threshold {
         reason = "counts and ratios that should be equal are equal exactly"
     )]
     fn holds(&self, value: f64) -> bool {
-        match self.comparison {
-            Comparison::Less => value < self.limit,
-            Comparison::LessOrEqual => value <= self.limit,
-            Comparison::Greater => value > self.limit,
-            Comparison::GreaterOrEqual => value >= self.limit,
-            Comparison::Equal => value == self.limit,
-            Comparison::NotEqual => value != self.limit,
+        match self.operator {
+            Operator::Less => value < self.limit,
+            Operator::LessOrEqual => value <= self.limit,
+            Operator::Greater => value > self.limit,
+            Operator::GreaterOrEqual => value >= self.limit,
+            Operator::Equal => value == self.limit,
+            Operator::NotEqual => value != self.limit,
         }
     }
 
@@ -233,10 +232,10 @@ impl Threshold {
     ) -> Option<Verdict> {
         let verdict = self.judge(value_of);
         let value = verdict.value?;
-        let may_mend = match (self.metric.unit(), self.comparison) {
+        let may_mend = match (self.metric.unit(), self.operator) {
             _ if self.metric.is_provisional() => true,
-            (Unit::Count, Comparison::Equal) => value < self.limit,
-            (Unit::Count, Comparison::Less | Comparison::LessOrEqual) => false,
+            (Unit::Count, Operator::Equal) => value < self.limit,
+            (Unit::Count, Operator::Less | Operator::LessOrEqual) => false,
             (Unit::Count, _) => true,
             _ => false,
         };

@@ -1,7 +1,7 @@
 //! Figures of clients that stall or vanish, for thresholds.
 
+use crate::measure::figures::float;
 use crate::measure::threshold::LoadOption;
-use crate::report::float;
 use myriad_report::{Report, StallReport, Unit, VanishReport};
 
 /// A figure of clients that stall or vanish.

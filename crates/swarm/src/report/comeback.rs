@@ -5,7 +5,7 @@ use super::table::{Page, kinds};
 use super::text;
 use crate::config::{CrowdSize, What};
 use crate::engine::comeback::{ComebackFigures, StormTally};
-use crate::measure::collector::as_millis;
+use crate::measure::figures::as_millis;
 use crate::run::{Figures, Run};
 use myriad_report::{ComebackReport, Report, StormReport};
 

@@ -3,7 +3,8 @@
 use crate::clock::Nanos;
 use crate::engine::plan::HttpKind;
 use crate::engine::thread::Tables;
-use crate::measure::collector::{Series, Single, as_millis, micros_as_millis, times_of};
+use crate::measure::fanout::{FanoutFigures, Single, times_of};
+use crate::measure::figures::{as_millis, micros_as_millis};
 use crate::measure::flow_metric::Which;
 use crate::measure::rates::{Rates, per_second};
 use crate::measure::round_trip::RoundTrips;
@@ -231,7 +232,7 @@ impl Run<'_> {
             gaps: totals.gaps.saturating_sub(totals.overtaken),
             overtaken: totals.overtaken,
             duplicates: totals.duplicates,
-            unexpected: totals.unexpected,
+            unexpected: totals.unexpected + self.collector.made_up,
             late: self.collector.late,
             unmeasured: totals.unmeasured,
             replayed: totals.replayed + self.collector.replayed,
@@ -241,14 +242,14 @@ impl Run<'_> {
     fn echo(&self, times: &Times) -> Option<RoundTripReport> {
         let rate_per_s = self.config.echo?.rate_per_s;
         // Without a beginning nobody connected, or the run was interrupted before.
-        let window = self.shared.answered_window().unwrap_or_default();
+        let window = self.shared.schedule().unwrap_or_default();
         let until = window.until.min(self.now());
         Some(times.answered.report(rate_per_s, window.from, until))
     }
 
     fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {
         let rate_per_s = self.config.client_publish?.rate_per_s;
-        let window = self.shared.answered_window().unwrap_or_default();
+        let window = self.shared.schedule().unwrap_or_default();
         let until = window.until.min(self.now());
         let totals = &figures.totals;
         let unwell = totals.unwell.stalled + totals.unwell.vanished;
@@ -291,6 +292,7 @@ impl Run<'_> {
             timeouts: totals.timeouts,
             heartbeats: totals.heartbeats,
             reopened: totals.reopened,
+            repeated: totals.repeated,
             held: is_polling.then(|| HeldReport {
                 shortest_ms: (!held.is_empty()).then(|| micros_as_millis(held.min())),
                 mean_ms: (!held.is_empty()).then(|| held.mean() / 1000.0),
@@ -324,13 +326,13 @@ impl Run<'_> {
     }
 
     /// Own publications, or those of others if there were none.
-    pub(super) fn fanout_series(&self) -> &Series {
+    pub(super) fn fanout_figures(&self) -> &FanoutFigures {
         let (own, foreign) = (&self.collector.own, &self.collector.foreign);
         if own.worst.count > 0 { own } else { foreign }
     }
 
     fn series(&self) -> myriad_report::Series {
-        let series = self.fanout_series();
+        let series = self.fanout_figures();
         let of = |name: &str, one: &Option<Single>| {
             let one = one.as_ref()?;
             Some(arrival_curve(
@@ -353,7 +355,7 @@ impl Run<'_> {
     }
 
     fn fanout(&self) -> Option<Fanout> {
-        let series = self.fanout_series();
+        let series = self.fanout_figures();
         let origin = if self.collector.own.worst.count > 0 {
             Origin::Own
         } else {

@@ -2,7 +2,7 @@
 
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::plan::FlowPlan;
-use crate::measure::collector::as_millis;
+use crate::measure::figures::as_millis;
 use crate::measure::rates::per_second;
 use crate::measure::round_trip::times_of;
 use crate::run::Run;
@@ -15,7 +15,7 @@ impl Run<'_> {
         let (Some(plan), Some(ledger)) = (&self.plan.flows, &self.shared.flows) else {
             return Vec::new();
         };
-        let window = self.shared.answered_window().unwrap_or_default();
+        let window = self.shared.schedule().unwrap_or_default();
         // What comes after the end took longer, and must not make the server look faster.
         let lasted = window
             .until

@@ -22,9 +22,10 @@ pub(super) fn judge(report: &Report) -> GeneratorReport {
     let busy = float(crowd.saturated_s) / float(crowd.watched_s.max(1));
     let limit = MACHINE_SATURATED_SHARE;
     let ports = failures(&["no_source_port", "source_refused"]);
-    let mut checks = vec![
+    let checks = vec![
         check("cpu", busy, SATURATED_SECONDS_SHARE, Unit::Ratio),
-        check(
+        // With the server on the same machine, a full machine is no fault of the crowd's.
+        shown(
             "machine_cpu",
             crowd.machine_cpu_share_max,
             limit,
@@ -41,8 +42,6 @@ pub(super) fn judge(report: &Report) -> GeneratorReport {
         ),
         check("memory", failures(&["no_memory"]), 0.0, Unit::Count),
     ];
-    // With the server on the same machine, a full machine is no fault of the crowd's.
-    checks[1].passed = true;
     GeneratorReport {
         saturated: checks.iter().any(|check| !check.passed),
         checks,
@@ -56,6 +55,14 @@ fn check(of: &str, value: f64, limit: f64, unit: Unit) -> GeneratorCheck {
         limit,
         unit,
         passed: value <= limit,
+    }
+}
+
+/// A check that fails nothing.
+fn shown(of: &str, value: f64, limit: f64, unit: Unit) -> GeneratorCheck {
+    GeneratorCheck {
+        passed: true,
+        ..check(of, value, limit, unit)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Columns: value in milliseconds, percentile as a fraction, arrivals up to it, and 1/(1 - percentile),
 //! which the last line leaves out because it is infinite there.
 
-use crate::measure::collector::micros_as_millis;
+use crate::measure::figures::micros_as_millis;
 use crate::report::float;
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ pub(crate) fn write(times: &Histogram<u64>, out: &mut impl Write) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::push::microseconds;
+    use crate::measure::figures::microseconds;
 
     fn written(times: &Histogram<u64>) -> String {
         let mut out = Vec::new();

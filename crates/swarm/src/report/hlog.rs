@@ -78,7 +78,7 @@ impl<W> std::fmt::Debug for HistogramLog<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::push::microseconds;
+    use crate::measure::figures::microseconds;
     use crate::measure::series::Timed;
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::Deserializer;

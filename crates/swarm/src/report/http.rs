@@ -2,6 +2,7 @@
 
 use super::table::Page;
 use super::text;
+use crate::protocol::Protocol;
 use myriad_report::{HeldReport, Report};
 
 /// What clients asked, and how long the server held it.
@@ -10,6 +11,14 @@ pub(super) fn write(report: &Report, page: &mut Page) {
         return;
     };
     let reopened = text::count(http.reopened);
+    if report.settings.protocol == Protocol::Http.name() {
+        let (requests, answers) = (text::count(http.requests), text::count(http.answers));
+        let repeated = text::count(http.repeated);
+        let line = format!(
+            "{requests} sent, {repeated} of them again, {answers} answered, {reopened} connections replaced"
+        );
+        return page.line("requests", &line);
+    }
     let Some(held) = &http.held else {
         let heartbeats = text::count(http.heartbeats);
         let streams = format!("{heartbeats} heartbeats, {reopened} opened again");
@@ -64,7 +73,7 @@ mod tests {
     use myriad_report::HttpReport;
 
     #[test]
-    fn polls_and_streams_have_their_own_lines() {
+    fn polls_streams_and_requests_have_their_own_lines() {
         let mut report = report();
         assert!(!render(&report, 200).contains("polls"));
         report.http = Some(HttpReport {
@@ -95,5 +104,15 @@ mod tests {
         });
         let table = render(&report, 200);
         assert!(table.contains("7 heartbeats, 2 opened again"), "{table}");
+        report.settings.protocol = "http".to_owned();
+        report.http = Some(HttpReport {
+            requests: 12,
+            answers: 10,
+            repeated: 1,
+            ..HttpReport::default()
+        });
+        let table = render(&report, 200);
+        let wanted = "12 sent, 1 of them again, 10 answered, 0 connections replaced";
+        assert!(table.contains(wanted), "{table}");
     }
 }

@@ -21,19 +21,10 @@ pub(crate) mod text;
 pub(crate) mod unwell;
 mod warnings;
 
+pub(crate) use crate::measure::figures::float;
 pub(crate) use myriad_report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup,
 };
-
-/// A count as a figure.
-pub(crate) fn float(count: u64) -> f64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "counts of a run stay far below 2^52"
-    )]
-    let float = count as f64;
-    float
-}
 
 #[cfg(test)]
 mod tests {

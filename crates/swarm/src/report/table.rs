@@ -4,7 +4,7 @@ use crate::report::{Fanout, Messages, Outcome, Report, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{
     ClientPublishReport, Ended, FanoutTimes, FlowReport, Origin, PublishAnswer, PushReport,
-    RoundTripReport, RoundTripTimes, TlsReport, Unit,
+    RoundTripReport, RoundTripTimes, TlsReport,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
         };
         let value = verdict.value.map_or_else(
             || "nothing was measured".to_owned(),
-            |value| in_unit(value, verdict.unit),
+            |value| text::figure(value, verdict.unit),
         );
         let expression = &verdict.expression;
         page.line("threshold", &format!("{mark}  {expression}  ({value})"));
@@ -121,15 +121,6 @@ fn targets(targets: &[String]) -> String {
             text::counted(rest.len() as u64, "more target")
         ),
         [] => String::new(),
-    }
-}
-
-fn in_unit(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Milliseconds => text::time(value),
-        Unit::PerSecond => text::rate(value),
-        Unit::Ratio => text::percent(value),
-        Unit::Count => text::count(myriad_units::truncate(value)),
     }
 }
 

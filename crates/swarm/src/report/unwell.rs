@@ -6,7 +6,7 @@ use super::text;
 use crate::clock::Nanos;
 use crate::config::What;
 use crate::engine::unwell::{StallEnd, UnwellFigures, UnwellTotals};
-use crate::measure::collector::as_millis;
+use crate::measure::figures::as_millis;
 use crate::report::reporting::Language;
 use crate::run::{Figures, Run, name_of_close};
 use myriad_charts::{escape, table};

@@ -6,7 +6,7 @@ use crate::engine::flows::plan::Audience;
 use crate::engine::flows::unstamped::Unstamped;
 use crate::engine::tls::TlsFailure;
 use crate::failure::Failure;
-use crate::measure::collector::as_millis;
+use crate::measure::figures::as_millis;
 use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
 use crate::measure::round_trip::Counts;
 use crate::report::text;
@@ -33,7 +33,7 @@ impl Run<'_> {
         if let Some(link) = &self.link {
             warnings.extend(super::fleet::warnings(&link.report()));
         }
-        let fanout = self.fanout_series();
+        let fanout = self.fanout_figures();
         warnings.extend(warnings_of_saturation(
             fanout.worst.count,
             fanout.crowd_saturated,
@@ -145,6 +145,11 @@ impl Run<'_> {
             return;
         }
         let reopened = text::counted(http.reopened, "connection");
+        if self.config.protocol.has_requests() {
+            return warnings.push(format!(
+                "{reopened} ended behind an answer or between two: the next request of each client then paid for another one"
+            ));
+        }
         let what = if http.answers > 0 {
             "behind an answer: every request then pays for a connection"
         } else {

@@ -2,17 +2,20 @@
 
 use crate::engine::comeback::ComebackFigures;
 use crate::engine::flows::unstamped::Unstamped;
-use crate::engine::shared::{Closes, Shared, Stage, Totals};
+use crate::engine::shared::{Account, Closes, Fatal, Shared, Stage, Totals};
 use crate::engine::tls::TlsFigures;
 use crate::engine::unwell::UnwellFigures;
-use crate::failure::Failure;
+use crate::failure::{Failure, add_failures};
 use crate::measure::deliveries::{self, Deliveries};
-use crate::measure::push::microseconds;
+use crate::measure::figures::{add, microseconds};
 use crate::measure::round_trip::{Counts, RoundTrips};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// The crowd's figures, summed over its threads.
+/// Most examples of what the server said.
+const ANSWERS_MAX: usize = 256;
+
+/// The figures of a crowd, or of an agent's part of it, summed over its threads.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub totals: Totals,
@@ -30,12 +33,13 @@ pub(crate) struct Figures {
     pub stall_expected: u64,
     /// The least advanced thread's.
     pub stage: Stage,
-    pub fatal: Option<String>,
+    pub fatal: Option<Fatal>,
 }
 
 impl Figures {
-    pub(super) fn sum(shared: &Shared) -> Self {
-        let mut figures = Self {
+    /// Of no thread.
+    pub(crate) fn none() -> Self {
+        Self {
             totals: Totals::default(),
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
@@ -47,33 +51,43 @@ impl Figures {
             stall_expected: 0,
             stage: Stage::Gone,
             fatal: None,
-        };
-        for account in shared.accounts() {
-            figures.totals.merge(&account.totals);
-            figures.answered.merge(&account.answered.counts);
-            figures.answered_ended &= account.answered_ended;
-            figures.deliveries.merge(&account.deliveries.counts);
-            figures.stall_expected += account.stall_expected;
-            for (failure, count) in &account.failures {
-                *figures.failures.entry(*failure).or_default() += count;
+        }
+    }
+
+    pub(super) fn sum(shared: &Shared) -> Self {
+        let mut figures = Self::none();
+        shared.accounts().for_each(|account| figures.add(&account));
+        figures
+    }
+
+    /// Adds those of another thread.
+    pub(crate) fn add(&mut self, account: &Account) {
+        self.totals.merge(&account.totals);
+        self.answered.merge(&account.answered.counts);
+        self.answered_ended &= account.answered_ended;
+        self.deliveries.merge(&account.deliveries.counts);
+        self.stall_expected += account.stall_expected;
+        for (failure, count) in &account.failures {
+            add_failures(&mut self.failures, *failure, *count);
+        }
+        for (code, closes) in &account.closes {
+            let sum = self.closes.entry(*code).or_default();
+            sum.count += closes.count;
+            if sum.reason.is_empty() {
+                sum.reason.clone_from(&closes.reason);
             }
-            for (code, closes) in &account.closes {
-                let sum = figures.closes.entry(*code).or_default();
-                sum.count += closes.count;
-                if sum.reason.is_empty() {
-                    sum.reason.clone_from(&closes.reason);
-                }
-            }
-            for (failure, answer) in &account.answers {
-                let first = figures.answers.entry(*failure);
+        }
+        for (failure, answer) in &account.answers {
+            let has_room = self.answers.len() < ANSWERS_MAX;
+            if has_room || self.answers.contains_key(failure) {
+                let first = self.answers.entry(*failure);
                 first.or_insert_with(|| answer.clone());
             }
-            let example = figures.unstamped.take();
-            figures.unstamped = Unstamped::better(example, account.unstamped.as_ref());
-            figures.stage = figures.stage.min(account.stage);
-            figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
         }
-        figures
+        let example = self.unstamped.take();
+        self.unstamped = Unstamped::better(example, account.unstamped.as_ref());
+        self.stage = self.stage.min(account.stage);
+        self.fatal = self.fatal.take().or_else(|| account.fatal.clone());
     }
 }
 
@@ -92,8 +106,9 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(super) fn sum(shared: &Shared) -> Self {
-        let mut times = Self {
+    /// Of no thread.
+    pub(crate) fn none() -> Self {
+        Self {
             setup: microseconds(),
             pong: microseconds(),
             held: microseconds(),
@@ -102,19 +117,25 @@ impl Times {
             tls: TlsFigures::default(),
             answered: RoundTrips::default(),
             deliveries: Deliveries::default(),
-        };
-        let grows = "a histogram that grows takes any other of its precision";
-        for account in shared.accounts() {
-            times.setup.add(&account.setup_times).expect(grows);
-            times.pong.add(&account.pong_times).expect(grows);
-            times.held.add(&account.held_times).expect(grows);
-            times.comebacks.merge(&account.comebacks);
-            times.unwell.merge(&account.unwell);
-            times.tls.merge(&account.tls);
-            times.answered.merge(&account.answered);
-            times.deliveries.merge(&account.deliveries);
         }
+    }
+
+    pub(super) fn sum(shared: &Shared) -> Self {
+        let mut times = Self::none();
+        shared.accounts().for_each(|account| times.add(&account));
         times
+    }
+
+    /// Adds those of another thread.
+    pub(crate) fn add(&mut self, account: &Account) {
+        add(&mut self.setup, &account.setup_times);
+        add(&mut self.pong, &account.pong_times);
+        add(&mut self.held, &account.held_times);
+        self.comebacks.merge(&account.comebacks);
+        self.unwell.merge(&account.unwell);
+        self.tls.merge(&account.tls);
+        self.answered.merge(&account.answered);
+        self.deliveries.merge(&account.deliveries);
     }
 }
 

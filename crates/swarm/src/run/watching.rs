@@ -4,8 +4,8 @@ use super::Run;
 use super::figures::{Figures, Times, closes};
 use crate::clock::{Clock as _, Nanos};
 use crate::engine::flows::ledger::FlowLedger;
+use crate::measure::figures::{add, microseconds};
 use crate::measure::process::anonymous_bytes;
-use crate::measure::push::microseconds;
 use crate::measure::rates::Rates;
 use crate::measure::series::{Look, Timed};
 use crate::measure::threshold::Threshold;
@@ -166,9 +166,7 @@ impl Run<'_> {
         let flows = self.shared.flows.as_ref().map(FlowLedger::sum);
         let mut flow_times = microseconds();
         for flow in flows.iter().flatten() {
-            flow_times
-                .add(&flow.since_due)
-                .expect("a histogram that grows takes any other of its precision");
+            add(&mut flow_times, &flow.since_due);
         }
         let timed = [
             (Timed::Flow, &flow_times),

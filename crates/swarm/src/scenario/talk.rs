@@ -4,11 +4,13 @@ use super::fault::Problem;
 use super::fill::{Wrong, read};
 use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Scenario};
 use crate::config::{
-    self, CALL_CONNECTIONS_DEFAULT, Call, Command, FlowRoute, Flows, Pace, Said, StampPlace,
+    self, CALL_CONNECTIONS_DEFAULT, Call, ClientRequest, Command, FlowRoute, Flows, Pace, Said,
+    StampPlace,
 };
 use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
 use crate::engine::flows::groups::GroupRule;
 use crate::engine::flows::plan::Audience;
+use crate::protocol::Protocol;
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ pub(super) fn flows(
 ) -> Result<Option<Flows>, Wrong> {
     let heartbeat = scenario.heartbeat.as_ref().map(said_of);
     let protocol = scenario.terminals.protocol;
-    let has_session = protocol.is_some_and(|named| named.0.has_session());
+    let protocol = protocol.map_or(Protocol::default(), |named| named.0);
     let mut groups = scenario.groups.take().unwrap_or_default();
     let flows = Flows {
         accounts: accounts(scenario, folder)?,
@@ -45,7 +47,7 @@ pub(super) fn flows(
         groups: group_rule(groups)?,
         flows: std::mem::take(&mut scenario.flows)
             .into_iter()
-            .map(|given| flow(given, has_session))
+            .map(|given| flow(given, protocol))
             .collect::<Result<_, _>>()?,
         warmup: warmup.unwrap_or(WARMUP_DEFAULT),
     };
@@ -129,7 +131,7 @@ fn group_rule(groups: Groups) -> Result<GroupRule, Wrong> {
     }
 }
 
-fn flow(given: Flow, has_session: bool) -> Result<config::Flow, Wrong> {
+fn flow(given: Flow, protocol: Protocol) -> Result<config::Flow, Wrong> {
     let places = [
         given.stamp_json.clone().map(StampPlace::Json),
         given.stamp_regex.clone().map(StampPlace::Pattern),
@@ -151,7 +153,8 @@ fn flow(given: Flow, has_session: bool) -> Result<config::Flow, Wrong> {
     let (expect, name) = (given.expect, given.name.clone());
     let route = match &given.url {
         Some(_) => call(given)?,
-        None if has_session || given.action.is_some() => command(given)?,
+        None if given.path.is_some() || protocol.has_requests() => request(given)?,
+        None if protocol.has_session() || given.action.is_some() => command(given)?,
         None => message(given)?,
     };
     let audience = match expect {
@@ -188,6 +191,7 @@ fn call(given: Flow) -> Result<FlowRoute, Wrong> {
         ("action", given.action.is_some()),
         ("channel", given.channel.is_some()),
         ("limit", given.limit.is_some()),
+        ("path", given.path.is_some()),
     ];
     if let Some(key) = given_of(&of_clients) {
         return Err((FLOWS, Problem::Either(key, "url")));
@@ -198,7 +202,33 @@ fn call(given: Flow) -> Result<FlowRoute, Wrong> {
         headers: given.headers.into_iter().collect(),
         body: given.send,
         answer: given.answer,
+        statuses: given.status,
         connections: given.connections.unwrap_or(CALL_CONNECTIONS_DEFAULT),
+    }))
+}
+
+/// A request of clients.
+fn request(given: Flow) -> Result<FlowRoute, Wrong> {
+    let of_others = [
+        ("binary", given.binary),
+        ("action", given.action.is_some()),
+        ("channel", given.channel.is_some()),
+        ("limit", given.limit.is_some()),
+    ];
+    if let Some(key) = given_of(&of_others) {
+        return Err((FLOWS, Problem::Either(key, "path")));
+    }
+    if given.connections.is_some() {
+        return Err((FLOWS, Problem::Needs("connections", "url")));
+    }
+    let missing = || (FLOWS, Problem::MissingKey("path".to_owned()));
+    Ok(FlowRoute::Request(ClientRequest {
+        path: given.path.ok_or_else(missing)?,
+        method: given.method,
+        headers: given.headers.into_iter().collect(),
+        body: given.send,
+        answer: given.answer,
+        statuses: given.status,
     }))
 }
 
@@ -206,6 +236,7 @@ fn call(given: Flow) -> Result<FlowRoute, Wrong> {
 fn command(given: Flow) -> Result<FlowRoute, Wrong> {
     let of_requests = [
         ("headers", !given.headers.is_empty()),
+        ("status", !given.status.is_empty()),
         ("connections", given.connections.is_some()),
     ];
     if let Some(key) = given_of(&of_requests) {
@@ -240,6 +271,7 @@ fn message(given: Flow) -> Result<FlowRoute, Wrong> {
     let of_requests = [
         ("method", given.method.is_some()),
         ("headers", !given.headers.is_empty()),
+        ("status", !given.status.is_empty()),
         ("answer", given.answer.is_some()),
         ("connections", given.connections.is_some()),
     ];

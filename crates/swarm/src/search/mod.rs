@@ -1,15 +1,15 @@
 //! A capacity search: runs a scenario again and again with another value of one key, until the largest is known at which its
 //! thresholds hold.
 //!
-//! * `hunt`: which value comes next;
+//! * `bisection`: which value comes next;
 //! * `pause`: the time between two trials;
 //! * `shown`: lines, table and page.
 
-mod hunt;
+mod bisection;
 mod pause;
 mod shown;
 
-pub use hunt::Growth;
+pub use bisection::Growth;
 
 use crate::config::{Config, LiveStyle};
 use crate::interrupt::Interrupt;
@@ -17,8 +17,10 @@ use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::run::{RunError, run};
 use crate::scenario::{COUNT_KEY, Scenario, ScenarioError};
-use hunt::{Bounds, Hunt, Next, TRIALS_MAX};
-use myriad_report::{Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit};
+use bisection::{Bisection, Bounds, Next};
+use myriad_report::{
+    GeneratorCheck, Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit,
+};
 use myriad_units::parse;
 use pause::Quiet;
 use std::fmt;
@@ -50,6 +52,8 @@ pub struct Search {
     pub repeats: u32,
     /// Least time between two trials.
     pub pause: Duration,
+    /// Lateness of a schedule or length of a turn past which the load of a trial was not what was asked for, so that the search ends.
+    pub late_max: Duration,
     /// Where the report goes.
     pub json: Option<Destination>,
     /// Where the page goes.
@@ -143,7 +147,7 @@ pub fn find_max(
         interrupt,
         key,
         quiet: Quiet::before(&config, search.pause),
-        hunt: Hunt::new(bounds),
+        bisection: Bisection::new(bounds),
         last: None,
         report: SearchReport {
             program: "myriad swarm find-max".to_owned(),
@@ -162,7 +166,7 @@ pub fn find_max(
             ..SearchReport::default()
         },
     };
-    let outcome = under_way.hunt()?;
+    let outcome = under_way.make_trials()?;
     let mut report = under_way.concluded(outcome);
     report.elapsed_s = begun.elapsed().as_secs_f64();
     shown::write(&report, search, json, html)?;
@@ -173,7 +177,8 @@ pub fn find_max(
 fn first_value(search: &Search, scenario: &Scenario) -> Result<(f64, Unit), SearchError> {
     let key = &search.key;
     let written = scenario.value_of(key);
-    let says_rate = written.as_ref().is_some_and(|text| text.contains("/s"));
+    let says_rate = |text: &String| text.trim_end().ends_with("/s");
+    let says_rate = written.as_ref().is_some_and(says_rate);
     let unit = match says_rate || key.ends_with("rate") {
         true => Unit::PerSecond,
         false => Unit::Count,
@@ -224,7 +229,7 @@ struct UnderWay<'a, F> {
     /// What is changed for a trial: the key, or the variable that it is.
     key: String,
     quiet: Quiet,
-    hunt: Hunt,
+    bisection: Bisection,
     /// The report of the last trial at the largest value that held.
     last: Option<(f64, Report)>,
     report: SearchReport,
@@ -232,11 +237,13 @@ struct UnderWay<'a, F> {
 
 impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
     /// Makes trials until it is known why to stop.
-    fn hunt(&mut self) -> Result<SearchOutcome, SearchError> {
+    fn make_trials(&mut self) -> Result<SearchOutcome, SearchError> {
         loop {
-            let (value, purpose) = match self.hunt.next() {
+            let (value, purpose) = match self.bisection.next() {
                 Next::Try(value, purpose) => (value, purpose),
-                Next::Knee(_) if self.hunt.failed().is_none() => return Ok(SearchOutcome::Limit),
+                Next::Knee(_) if self.bisection.failed().is_none() => {
+                    return Ok(SearchOutcome::Limit);
+                }
                 Next::Knee(_) => return Ok(SearchOutcome::Found),
                 Next::NeverHeld => return Ok(SearchOutcome::NeverHeld),
                 Next::Unsettled => return Ok(SearchOutcome::Unsettled),
@@ -252,15 +259,17 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
             if report.outcome == Outcome::Interrupted {
                 return Ok(SearchOutcome::Interrupted);
             }
-            let trial = trial(value, purpose, left_over, &report);
+            let mut trial = trial(value, purpose, &report);
+            trial.left_over = left_over;
+            trial.saturated = saturated(&report, self.search.late_max);
             shown::progress(&self.report, &trial);
-            let stops = stop(&trial, &report, self.hunt.held().is_none());
+            let stops = stop(&trial, &report, self.bisection.held().is_none());
             let held = trial.held;
             self.report.trials.push(trial);
             if let Some(outcome) = stops {
                 return Ok(outcome);
             }
-            self.hunt.note(value, held);
+            self.bisection.note(value, held);
             if held {
                 self.last = Some((value, report));
             }
@@ -285,7 +294,7 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
     /// The report, when the reason to stop is known.
     fn concluded(mut self, outcome: SearchOutcome) -> SearchReport {
         self.report.outcome = outcome;
-        if let Some(value) = self.hunt.held() {
+        if let Some(value) = self.bisection.held() {
             let of_value = |trial: &&Trial| close(trial.value, value);
             let trials = self.report.trials.iter().filter(of_value);
             let held = trials.clone().filter(|trial| trial.held).count();
@@ -293,13 +302,13 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
             let last = self.last.take().filter(|(at, _)| close(*at, value));
             self.report.knee = Some(Knee {
                 value,
-                failed_at: self.hunt.failed(),
+                failed_at: self.bisection.failed(),
                 trials: count(trials.count()),
                 held: count(held),
                 report: Box::new(last.map(|(_, report)| report).unwrap_or_default()),
             });
         }
-        self.report.summary = shown::summary(&self.report);
+        self.report.summary = shown::summary(&self.report, Language::English);
         self.report
     }
 }
@@ -317,23 +326,33 @@ fn set(key: &str, value: f64, unit: Unit) -> String {
     }
 }
 
-fn trial(value: f64, purpose: Purpose, left_over: u64, report: &Report) -> Trial {
-    let failed = report.generator.checks.iter().filter(|check| !check.passed);
+/// Checks of the generator that failed.
+fn saturated(report: &Report, late_max: Duration) -> Vec<String> {
+    let late_max_ms = late_max.as_secs_f64() * 1000.0;
+    let failed = |check: &&GeneratorCheck| match check.unit {
+        Unit::Milliseconds => check.value > late_max_ms,
+        _ => !check.passed,
+    };
+    let checks = report.generator.checks.iter().filter(failed);
+    checks.map(|check| check.of.clone()).collect()
+}
+
+fn trial(value: f64, purpose: Purpose, report: &Report) -> Trial {
     Trial {
         value,
         purpose,
         held: report.outcome == Outcome::Finished,
-        saturated: failed.map(|check| check.of.clone()).collect(),
+        saturated: Vec::new(),
         elapsed_s: report.elapsed_s,
         connected: report.setup.connected,
         thresholds: report.thresholds.clone(),
         errors: report.errors.clone(),
         went_wrong: report.went_wrong.clone(),
-        left_over,
+        left_over: 0,
     }
 }
 
-/// Why a trial ends the search, whatever the hunt would try next.
+/// Why a trial ends the search, whatever the bisection would try next.
 fn stop(trial: &Trial, report: &Report, is_first: bool) -> Option<SearchOutcome> {
     let was_late = trial.saturated.iter().any(|check| check != BUSY);
     if was_late || (!trial.held && !trial.saturated.is_empty()) {
@@ -341,11 +360,6 @@ fn stop(trial: &Trial, report: &Report, is_first: bool) -> Option<SearchOutcome>
     }
     let nobody = report.outcome == Outcome::NobodyConnected;
     (nobody && is_first).then_some(SearchOutcome::NobodyConnected)
-}
-
-/// What a search that found nothing ran out of.
-fn trials_max() -> usize {
-    TRIALS_MAX
 }
 
 #[cfg(test)]
@@ -362,6 +376,26 @@ mod tests {
             set("echo.rate", 123.4, Unit::PerSecond),
             "echo.rate=123.4/s"
         );
+    }
+
+    #[test]
+    fn how_late_a_generator_may_be_is_the_searchs() {
+        let check = |of: &str, unit, value, passed| GeneratorCheck {
+            of: of.to_owned(),
+            value,
+            limit: 100.0,
+            unit,
+            passed,
+        };
+        let mut report = Report::default();
+        report.generator.checks = vec![
+            check("turn", Unit::Milliseconds, 150.0, false),
+            check("machine_cpu", Unit::Ratio, 1.0, true),
+            check("ports", Unit::Count, 200.0, false),
+        ];
+        let of = |millis| saturated(&report, Duration::from_millis(millis));
+        assert_eq!(of(100), ["turn", "ports"]);
+        assert_eq!(of(150), ["ports"]);
     }
 
     #[test]

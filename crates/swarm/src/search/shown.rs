@@ -1,14 +1,14 @@
 //! A search for people: a line for each trial, the closing table, and a page.
 
-use super::{Search, close, trials_max};
+use super::bisection::TRIALS_MAX;
+use super::{Search, close};
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
-use crate::report::text::{count, counted, rate, time};
+use crate::report::text::{count, counted, figure, time};
 use crate::run::RunError;
 use myriad_charts::{escape, static_document, table};
 use myriad_layout::{Cell, Column, Paint, Table, Tone, terminal_columns, wrapped};
-use myriad_report::{Purpose, SearchOutcome, SearchReport, Trial, Unit, Verdict};
-use myriad_units::{percent, whole};
+use myriad_report::{Purpose, SearchOutcome, SearchReport, Trial, Verdict};
 use std::io::{self, Write as _};
 
 /// The styles of a run's page.
@@ -17,45 +17,43 @@ const STYLE: &str = include_str!("../report/html/report.css");
 /// Fewest columns that lines are wrapped to.
 const COLUMNS_MIN: usize = 40;
 
-/// A value of the key, with its unit.
-fn value(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Milliseconds => time(value),
-        Unit::Count => count(whole(value)),
-        Unit::PerSecond => rate(value),
-        Unit::Ratio => percent(value),
-    }
-}
-
 /// What was measured of a threshold, behind it.
-fn verdict(verdict: &Verdict) -> String {
+fn verdict(verdict: &Verdict, language: Language) -> String {
     let measured = verdict.value.map_or_else(
-        || "nothing measured".to_owned(),
-        |measured| value(measured, verdict.unit),
+        || language.of("nothing measured", "未测得").to_owned(),
+        |measured| figure(measured, verdict.unit),
     );
     format!("{} ({measured})", verdict.expression)
 }
 
-/// What decided a trial: the thresholds that failed, or all of them.
-fn reason(trial: &Trial) -> String {
-    let mut parts: Vec<String> = match trial.held {
-        true => trial.thresholds.iter().map(verdict).collect(),
-        false => {
-            let failed = trial.thresholds.iter().filter(|it| !it.passed);
-            failed.map(verdict).collect()
-        }
-    };
+/// What decided a trial: the thresholds that failed, or all of them. What went wrong is said in English.
+fn reason(trial: &Trial, language: Language) -> String {
+    let decided = trial.thresholds.iter();
+    let decided = decided.filter(|it| trial.held || !it.passed);
+    let mut parts: Vec<String> = decided.map(|it| verdict(it, language)).collect();
     if trial.thresholds.is_empty() {
         parts.extend(trial.went_wrong.clone());
     }
     if !trial.saturated.is_empty() {
-        parts.push(format!("the generator's {}", trial.saturated.join(", ")));
+        let checks = trial.saturated.join(", ");
+        parts.push(match language {
+            Language::English => format!("the generator's {checks}"),
+            Language::Chinese => format!("压测机：{checks}"),
+        });
     }
     if trial.left_over > 0 {
-        let left = counted(trial.left_over, "connection");
-        parts.push(format!("{left} of the trial before were still there"));
+        parts.push(match language {
+            Language::English => {
+                let left = counted(trial.left_over, "connection");
+                format!("{left} of the trial before were still there")
+            }
+            Language::Chinese => {
+                let left = count(trial.left_over);
+                format!("上一轮仍有 {left} 个连接未断开")
+            }
+        });
     }
-    parts.join("; ")
+    parts.join(language.of("; ", "；"))
 }
 
 fn word(held: bool, language: Language) -> &'static str {
@@ -80,9 +78,9 @@ pub(super) fn progress(report: &SearchReport, trial: &Trial) {
     let line = format!(
         "trial {number:<3} {} {:<10} {:<6}  {}\n",
         report.key,
-        value(trial.value, report.unit),
+        figure(trial.value, report.unit),
         word(trial.held, Language::English),
-        reason(trial)
+        reason(trial, Language::English)
     );
     // Nobody who reads is no reason to end.
     let _ = io::stderr().lock().write_all(line.as_bytes());
@@ -95,9 +93,33 @@ fn trials_at(report: &SearchReport, value: f64) -> impl Iterator<Item = &Trial> 
 }
 
 /// How the search ended, as a sentence.
-pub(super) fn summary(report: &SearchReport) -> String {
+pub(super) fn summary(report: &SearchReport, language: Language) -> String {
+    match language {
+        Language::English => in_english(report),
+        Language::Chinese => in_chinese(report),
+    }
+}
+
+/// The trials of a value: how many held, of how many.
+fn held_at(report: &SearchReport, value: f64) -> (usize, usize) {
+    let held = trials_at(report, value).filter(|trial| trial.held);
+    (held.count(), trials_at(report, value).count())
+}
+
+/// The checks of the generator that failed in the last trial.
+fn saturated(report: &SearchReport) -> String {
+    let last = report.trials.last();
+    last.map_or_else(String::new, |trial| trial.saturated.join(", "))
+}
+
+/// What went wrong in the last trial.
+fn said_last(report: &SearchReport) -> Option<&str> {
+    report.trials.last()?.went_wrong.as_deref()
+}
+
+fn in_english(report: &SearchReport) -> String {
     let key = &report.key;
-    let of = |it: f64| value(it, report.unit);
+    let of = |it: f64| figure(it, report.unit);
     let knee = report.knee.as_ref();
     let best = knee.map_or_else(
         || "No value held.".to_owned(),
@@ -111,10 +133,10 @@ pub(super) fn summary(report: &SearchReport) -> String {
     match (report.outcome, knee) {
         (SearchOutcome::Found, Some(knee)) => {
             let failed = knee.failed_at.map(|failed| {
-                let at: Vec<&Trial> = trials_at(report, failed).collect();
-                match at.iter().filter(|trial| trial.held).count() {
-                    0 => format!("; {} failed", of(failed)),
-                    held => format!("; {} held {held} of {} times only", of(failed), at.len()),
+                let at = of(failed);
+                match held_at(report, failed) {
+                    (0, _) => format!("; {at} failed"),
+                    (held, tried) => format!("; {at} held {held} of {tried} times only"),
                 }
             });
             format!(
@@ -133,23 +155,72 @@ pub(super) fn summary(report: &SearchReport) -> String {
         ),
         (SearchOutcome::GeneratorSaturated, _) => format!(
             "The generator, not the server, was at its limit ({}). {best} Use a larger machine for the crowd, or several.",
-            report
-                .trials
-                .last()
-                .map_or_else(String::new, |trial| trial.saturated.join(", "))
+            saturated(report)
         ),
         (SearchOutcome::NobodyConnected, _) => {
-            let said = report.trials.last().and_then(|it| it.went_wrong.clone());
-            let said = said.map_or_else(String::new, |said| format!(" {said}"));
-            format!("Nobody could connect.{said}")
+            let said = said_last(report).map(|said| format!(" {said}"));
+            format!("Nobody could connect.{}", said.unwrap_or_default())
         }
         (SearchOutcome::Unsettled, _) => format!(
-            "Values held and failed by turns until trial {}. {best} Give a longer --duration or a coarser --precision.",
-            trials_max()
+            "Values held and failed by turns until trial {TRIALS_MAX}. {best} Give a longer --duration or a coarser --precision."
         ),
         (SearchOutcome::Interrupted, _) => format!("Interrupted. {best}"),
         (SearchOutcome::NeverHeld | SearchOutcome::Found | SearchOutcome::Limit, _) => {
             format!("A threshold fails at the smallest {key} too.")
+        }
+    }
+}
+
+fn in_chinese(report: &SearchReport) -> String {
+    let key = &report.key;
+    let of = |it: f64| figure(it, report.unit);
+    let knee = report.knee.as_ref();
+    let best = knee.map_or_else(
+        || "没有任何取值通过。".to_owned(),
+        |knee| {
+            let held = of(knee.value);
+            format!("此前通过的最大取值为 {held}，之后未继续搜索。")
+        },
+    );
+    match (report.outcome, knee) {
+        (SearchOutcome::Found, Some(knee)) => {
+            let failed = knee.failed_at.map(|failed| {
+                let at = of(failed);
+                match held_at(report, failed) {
+                    (0, _) => format!("；{at} 未通过"),
+                    (held, tried) => format!("；{at} 在 {tried} 次中仅通过 {held} 次"),
+                }
+            });
+            format!(
+                "{key} 最大为 {}：{} 次中通过 {} 次{}。",
+                of(knee.value),
+                knee.trials,
+                knee.held,
+                failed.unwrap_or_default()
+            )
+        }
+        (SearchOutcome::Limit, Some(knee)) => format!(
+            "{key} 取 {}（即 --max）时所有阈值均通过：{} 次中通过 {} 次。服务器的上限更高。",
+            of(knee.value),
+            knee.trials,
+            knee.held
+        ),
+        (SearchOutcome::GeneratorSaturated, _) => format!(
+            "达到上限的是压测机，而不是服务器（{}）。{best}请使用更强的压测机，或多台压测机。",
+            saturated(report)
+        ),
+        (SearchOutcome::NobodyConnected, _) => {
+            format!(
+                "没有客户端能够连接。{}",
+                said_last(report).unwrap_or_default()
+            )
+        }
+        (SearchOutcome::Unsettled, _) => format!(
+            "同一取值时而通过、时而未通过，{TRIALS_MAX} 次后仍无定论。{best}请延长 --duration，或放宽 --precision。"
+        ),
+        (SearchOutcome::Interrupted, _) => format!("已中断。{best}"),
+        (SearchOutcome::NeverHeld | SearchOutcome::Found | SearchOutcome::Limit, _) => {
+            format!("{key} 取最小值时仍有阈值未通过。")
         }
     }
 }
@@ -178,7 +249,7 @@ fn render(report: &SearchReport, columns: usize) -> String {
         };
         table.row([
             Cell::from(format!("{number}")),
-            Cell::from(value(trial.value, report.unit)),
+            Cell::from(figure(trial.value, report.unit)),
             Cell::from(purpose(trial.purpose, Language::English).to_owned()),
             Cell::toned(word(trial.held, Language::English), tone),
             Cell::from(count(trial.connected)),
@@ -205,19 +276,19 @@ fn page(report: &SearchReport, language: Language) -> String {
     let rows = report.trials.iter().zip(1..).map(|(trial, number)| {
         vec![
             format!("{number}"),
-            value(trial.value, report.unit),
+            figure(trial.value, report.unit),
             purpose(trial.purpose, language).to_owned(),
             word(trial.held, language).to_owned(),
             count(trial.connected),
-            escape(&reason(trial)),
+            escape(&reason(trial, language)),
         ]
     });
     let found = report.knee.as_ref();
-    let knee = found.map_or_else(|| "-".to_owned(), |knee| value(knee.value, report.unit));
+    let knee = found.map_or_else(|| "-".to_owned(), |knee| figure(knee.value, report.unit));
     let body = format!(
         "<header>\n<p class=\"kicker\">{title}</p>\n<h1>{} {knee}</h1>\n<p class=\"lead\">{}</p>\n<p class=\"when\">{}</p>\n</header>\n<section>\n{}</section>\n",
         escape(&report.key),
-        escape(&report.summary),
+        escape(&summary(report, language)),
         escape(&report.thresholds.join(", ")),
         table(&heads, rows)
     );
@@ -262,7 +333,8 @@ pub(super) fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_report::Knee;
+    use myriad_report::{Knee, Unit};
+    use myriad_units::whole;
 
     fn report() -> SearchReport {
         let trial = |value: f64, held: bool| Trial {
@@ -295,7 +367,7 @@ mod tests {
     #[test]
     fn a_table_and_a_page_say_where_the_knee_is() {
         let mut report = report();
-        report.summary = summary(&report);
+        report.summary = summary(&report, Language::English);
         assert_eq!(
             report.summary,
             "terminals.count is at most 4,000: it held 2 of 2 times; 8,000 failed."
@@ -307,6 +379,11 @@ mod tests {
             page.contains("echo:p99&lt;50ms (80.0 ms)") && page.contains("容量搜索"),
             "{page}"
         );
+        assert!(
+            page.contains("最大为 4,000：2 次中通过 2 次；8,000 未通过。"),
+            "{page}"
+        );
+        assert!(!page.contains(" is at most"), "{page}");
     }
 
     #[test]
@@ -320,9 +397,34 @@ mod tests {
         let more = [true, true, true].map(again);
         report.trials.extend(more);
         assert_eq!(
-            summary(&report),
+            summary(&report, Language::English),
             "terminals.count is at most 4,000: it held 2 of 2 times; 8,000 held 3 of 4 times only."
         );
+    }
+
+    #[test]
+    fn every_end_is_told_in_either_language() {
+        let mut report = report();
+        report.trials[1].left_over = 1_200;
+        report.trials[1].saturated = vec!["turn".to_owned()];
+        let chinese = reason(&report.trials[1], Language::Chinese);
+        let parts = "echo:p99<50ms (80.0 ms)；压测机：turn；上一轮仍有 1,200 个连接未断开";
+        assert_eq!(chinese, parts);
+        for outcome in [
+            SearchOutcome::Found,
+            SearchOutcome::Limit,
+            SearchOutcome::NeverHeld,
+            SearchOutcome::GeneratorSaturated,
+            SearchOutcome::NobodyConnected,
+            SearchOutcome::Unsettled,
+            SearchOutcome::Interrupted,
+        ] {
+            report.outcome = outcome;
+            let [english, chinese] =
+                [Language::English, Language::Chinese].map(|it| summary(&report, it));
+            assert!(english.is_ascii() && english.ends_with('.'), "{english}");
+            assert!(chinese.ends_with('。'), "{chinese}");
+        }
     }
 
     #[test]
@@ -330,7 +432,7 @@ mod tests {
         let mut report = report();
         report.outcome = SearchOutcome::GeneratorSaturated;
         report.trials[1].saturated = vec!["cpu".to_owned()];
-        let said = summary(&report);
+        let said = summary(&report, Language::English);
         assert!(said.starts_with("The generator, not the server, was at its limit (cpu)."));
         assert!(said.contains("4,000"), "{said}");
     }

@@ -1,7 +1,7 @@
 //! Terminals with TLS, over real sockets, against servers that terminate it.
 
 use super::counts;
-use super::support::{drivers, run};
+use super::support::{SHORT_SETTLE, drivers, run};
 use myriad_swarm::{
     Ca, Config, Ending, Endpoint, LiveStyle, Outcome, Protocol, Publish, PublishBody, Report,
     Requests, Target, Threshold, Tls,
@@ -85,6 +85,13 @@ fn config(url: &str, connections: u64) -> Config {
         ..Tls::default()
     };
     config
+}
+
+/// Lets a run go on until a condition fails, however long that takes.
+fn until(config: &mut Config, condition: &str) {
+    let threshold = Threshold::parse(condition).unwrap();
+    config.thresholds = vec![threshold.aborting_after(Duration::ZERO)];
+    config.duration = Some(Duration::from_secs(60));
 }
 
 /// A run that nobody connects in, and the first example of its one kind of failure.
@@ -177,7 +184,7 @@ fn a_handshake_that_is_not_answered_times_out_as_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = config(&format!("wss://{}/", listener.local_addr().unwrap()), 2);
         config.driver = Some(driver);
-        config.connect_timeout = Duration::from_millis(200);
+        config.connect_timeout = Duration::from_secs(2);
         let report = run(&config);
         assert_eq!(report.errors, counts(&[("tls_timeout", 2)]));
         assert_eq!(report.setup.tcp_connected, 0);
@@ -205,7 +212,7 @@ fn a_message_that_tcp_cut_off_is_told_from_an_end() {
         config.threads = Some(1);
         config.echo = Some(myriad_swarm::Echo::new(1000.0));
         config.echo.as_mut().unwrap().warmup = Duration::ZERO;
-        config.settle = Duration::from_millis(100);
+        until(&mut config, "lost<2");
         let report = run(&config);
         assert_eq!(report.churn.lost, 2);
         let expected = counts(&[("lost_end", 1), ("tls_truncated", 1)]);
@@ -227,6 +234,7 @@ fn a_server_may_close_a_websocket_over_tls() {
         });
         let mut config = config(&format!("wss://{address}/"), 2);
         config.driver = Some(driver);
+        until(&mut config, "lost<2");
         let report = run(&config);
         assert_eq!(report.closes, counts(&[("1001", 2)]));
         assert_eq!(report.server_said["close_1001"], "\"over\"");
@@ -260,6 +268,7 @@ fn polls_and_streams_are_held_over_tls() {
         for (path, protocol) in [("events", Protocol::Sse), ("poll", Protocol::LongPoll)] {
             let mut config = config(&format!("https://{address}/{path}"), 3);
             (config.driver, config.protocol) = (Some(driver), protocol);
+            until(&mut config, "messages<3");
             let report = run(&config);
             assert_eq!(report.errors, counts(&[]), "{path}");
             assert_eq!(report.setup.connected, 3);
@@ -305,7 +314,7 @@ fn requests_and_pushes_go_over_tls() {
     (publish.body, publish.warmup) = (PublishBody::Plain, Duration::ZERO);
     config.publish = Some(publish);
     // Nobody gets the pushes: what counts is who took them.
-    config.settle = Duration::from_millis(300);
+    config.settle = SHORT_SETTLE;
     let report = run(&config);
     let request = report.request.unwrap();
     assert!(

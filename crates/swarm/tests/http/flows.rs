@@ -97,7 +97,7 @@ fn run(server: &HttpServer, driver: Driver, protocol: &str, stamp: &str) -> Flow
     let (clients, publishing) = server.addresses();
     let text = format!(
         "[terminals]\ncount = 20\nprotocol = \"{protocol}\"\ntargets = [\"http://{clients}/rooms/{{channel}}?offset=now\"]\n\
-         [arrival]\nretries = 0\n[hold]\nduration = \"2s\"\nwarmup = \"500ms\"\nsettle = \"1s\"\n\
+         [arrival]\nretries = 0\n[hold]\nduration = \"4s\"\nwarmup = \"500ms\"\nsettle = \"3s\"\n\
          [groups]\ncount = 4\nchannel = \"room ${{group}}\"\n\
          [[flows]]\nname = \"chat\"\nrate = 200\nurl = \"http://{publishing}/publish\"\nconnections = 1\n\
          send = '{{\"room\":${{group}},\"from\":${{terminal}},\"id\":\"${{stamp}}\"}}'\n{stamp}\n"

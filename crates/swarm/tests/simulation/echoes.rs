@@ -104,7 +104,7 @@ impl World {
     pub(super) fn check_echoes(&self) -> u64 {
         let trips = self.echoes();
         let counts = &trips.counts;
-        if self.plan.answered.is_none() || self.shared.answered_window().is_none() {
+        if self.plan.answered.is_none() || self.shared.schedule().is_none() {
             assert_eq!(counts.sent, 0);
             return 0;
         }
@@ -146,12 +146,12 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     assert!(world.all_hold());
     let from = world.clock.0.get();
     let until = Nanos(from + 10_000_000_000);
-    world.shared.begin_answered(Nanos(from), Some(until));
+    world.shared.begin_schedule(Nanos(from), Some(until));
     world
 }
 
 fn report(world: &World) -> RoundTripReport {
-    let window = world.shared.answered_window().unwrap();
+    let window = world.shared.schedule().unwrap();
     let rate_per_s = world.plan.answered.unwrap().rate_per_s;
     world.echoes().report(rate_per_s, window.from, window.until)
 }

@@ -4,6 +4,7 @@
 //!
 //! A failing seed is printed; `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays it alone.
 
+mod api;
 mod echoes;
 mod ends;
 mod http;
@@ -265,7 +266,7 @@ impl World {
         if self.all_hold() && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(self.ending));
             self.shared.note_connected(self.clock.now());
-            self.shared.begin_answered(self.clock.now(), None);
+            self.shared.begin_schedule(self.clock.now(), None);
         }
     }
 
@@ -479,7 +480,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.shared.set_order(Order::Run);
-        self.shared.end_answered(self.clock.now());
+        self.shared.end_schedule(self.clock.now());
         for peer in &self.peers {
             self.net.resume(peer.id);
         }

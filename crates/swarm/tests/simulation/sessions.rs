@@ -247,7 +247,7 @@ impl World {
         if holds(&self.shared) && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(Ending::Reset));
             self.shared.note_connected(self.clock.now());
-            self.shared.begin_answered(self.clock.now(), None);
+            self.shared.begin_schedule(self.clock.now(), None);
         }
         let jump = self.prng.below(40) as u64;
         self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
@@ -496,7 +496,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.shared.set_order(Order::Run);
-        self.shared.end_answered(self.clock.now());
+        self.shared.end_schedule(self.clock.now());
         self.peers.iter().for_each(|peer| self.net.resume(peer.id));
         // Longer than the waits before a retry.
         for _ in 0..2000 {
@@ -588,7 +588,7 @@ impl World {
 
     /// Whether the schedule of publications has begun.
     fn began(&self) -> bool {
-        self.shared.answered_window().is_some()
+        self.shared.schedule().is_some()
     }
 
     fn close(&mut self) {

@@ -18,6 +18,10 @@ use std::time::Duration;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::{Message, WebSocket};
 
+/// Settle time of a run in which somebody never gets something, and which therefore waits for it: longer than a busy machine holds
+/// anything up.
+pub(crate) const SHORT_SETTLE: Duration = Duration::from_secs(3);
+
 /// In place of a status: the connection ends without an answer.
 pub(crate) const NO_ANSWER: u16 = 0;
 
@@ -91,7 +95,7 @@ impl Server {
         config.driver = Some(driver);
         config.live = LiveStyle::Off;
         config.publish = Some(publish);
-        config.settle = Duration::from_millis(500);
+        config.settle = Duration::from_secs(10);
         config.retries = 0;
         config
     }

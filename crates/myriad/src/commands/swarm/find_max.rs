@@ -6,8 +6,8 @@ use super::{EXIT_THRESHOLD, interrupt};
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_swarm::{
-    Config, Destination, EXIT_INTERRUPTED, Endpoint, Growth, Search, SearchOutcome, Threshold,
-    find_max,
+    Config, Destination, EXIT_INTERRUPTED, Endpoint, Growth, LATE_MAX, Search, SearchOutcome,
+    Threshold, find_max,
 };
 use myriad_units::parse::{duration, rate, share};
 use std::path::PathBuf;
@@ -120,6 +120,7 @@ impl FindMaxArguments {
             precision: self.precision,
             repeats: self.repeats,
             pause: self.pause,
+            late_max: LATE_MAX,
             json: self.json.clone().map(Destination::from),
             html: self.html.clone(),
             language: self.lang.into(),

@@ -1,10 +1,10 @@
 //! Requests of flows: their URL, method, headers and body.
 
 use super::planning::{pattern, template};
-use super::{Call, FlowError, Wrong};
+use super::{Call, ClientRequest, FlowError, Wrong};
 use crate::config::Endpoint;
 use crate::engine::flows::accounts::Accounts;
-use crate::engine::flows::plan::CallPlan;
+use crate::engine::flows::plan::{CallPlan, Expected, RequestPlan};
 use crate::engine::flows::template::{Place, Template};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -13,18 +13,119 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 pub(crate) const CALL_CONNECTIONS_DEFAULT: u32 = 32;
 pub(super) const CALL_CONNECTIONS_MAX: u32 = 10_000;
 
-/// The requests of a flow, and whether any part of them has a stamp.
+/// The requests of callers, and whether any part of them has a stamp.
 pub(super) fn call(given: &Call, accounts: &Accounts) -> Result<(CallPlan, bool), Wrong> {
     let (endpoint, path) = endpoint(&given.url)?;
-    let path = template("url", &path, Place::Url, accounts)?;
-    let body = given.body.as_ref();
-    let body = body.map(|body| template("send", body, Place::Flow, accounts));
-    let body = body.transpose()?;
+    if !(1..=CALL_CONNECTIONS_MAX).contains(&given.connections) {
+        return Err(("connections", FlowError::Connections(given.connections)));
+    }
+    let parts = Parts {
+        path: template("url", &path, Place::Url, accounts)?,
+        method: given.method.as_deref(),
+        headers: &given.headers,
+        body: given.body.as_deref(),
+        answer: given.answer.as_deref(),
+        statuses: &given.statuses,
+    };
+    let (request, has_stamp) = parts.plan(accounts)?;
+    let call = CallPlan {
+        endpoint,
+        request,
+        connections: given.connections,
+    };
+    Ok((call, has_stamp))
+}
+
+/// The requests that clients send of a flow.
+pub(super) fn request(given: &ClientRequest, accounts: &Accounts) -> Result<RequestPlan, Wrong> {
+    // As a URL, to see whether it is one.
+    let is_path = given.path.starts_with('/');
+    let whole = is_path.then(|| endpoint(&format!("http://127.0.0.1{}", given.path)).ok());
+    let Some((_, path)) = whole.flatten() else {
+        return Err(("path", FlowError::Path(given.path.clone())));
+    };
+    let is_length = |name: &str| {
+        let of_length = ["content-length", "transfer-encoding"];
+        of_length.iter().any(|own| name.eq_ignore_ascii_case(own))
+    };
+    if let Some((name, _)) = given.headers.iter().find(|(name, _)| is_length(name)) {
+        return Err(("headers", FlowError::LengthHeader(name.clone())));
+    }
+    let parts = Parts {
+        path: template("path", &path, Place::Url, accounts)?,
+        method: given.method.as_deref(),
+        headers: &given.headers,
+        body: given.body.as_deref(),
+        answer: given.answer.as_deref(),
+        statuses: &given.statuses,
+    };
+    Ok(parts.plan(accounts)?.0)
+}
+
+/// What requests have that callers and clients send.
+struct Parts<'a> {
+    path: Template,
+    method: Option<&'a str>,
+    headers: &'a [(String, String)],
+    body: Option<&'a str>,
+    answer: Option<&'a str>,
+    statuses: &'a [u16],
+}
+
+impl Parts<'_> {
+    /// The requests, and whether any part of them has a stamp.
+    fn plan(self, accounts: &Accounts) -> Result<(RequestPlan, bool), Wrong> {
+        let body = self.body;
+        let body = body.map(|body| template("send", body, Place::Flow, accounts));
+        let body = body.transpose()?;
+        let headers = headers(self.headers, body.is_some(), accounts)?;
+        let parts = || {
+            let values = headers.iter().map(|(_, value)| value);
+            values.chain(&body).chain(std::iter::once(&self.path))
+        };
+        if parts().any(Template::is_binary) {
+            return Err(("send", FlowError::BytesOfRequest));
+        }
+        let has_stamp = parts().any(Template::has_stamp);
+        if let Some(status) = self.statuses.iter().find(|it| !(200..600).contains(*it)) {
+            return Err(("status", FlowError::Status(*status)));
+        }
+        let answer = self.answer.map(|text| pattern("answer", text));
+        let expected = Expected {
+            statuses: self.statuses.to_vec(),
+            answer: answer.transpose()?,
+        };
+        let request = RequestPlan {
+            method: method(self.method, body.is_some())?,
+            path: self.path,
+            headers,
+            body,
+            expected,
+        };
+        Ok((request, has_stamp))
+    }
+}
+
+fn method(given: Option<&str>, has_body: bool) -> Result<Method, Wrong> {
+    let default = if has_body { "POST" } else { "GET" };
+    let given = given.unwrap_or(default);
+    let method = Method::from_bytes(given.as_bytes()).ok();
+    // What follows the answer to CONNECT is no HTTP.
+    let method = method.filter(|method| *method != Method::CONNECT);
+    method.ok_or_else(|| ("method", FlowError::Method(given.to_owned())))
+}
+
+/// The headers, with the type of a body where none is given.
+fn headers(
+    given: &[(String, String)],
+    has_body: bool,
+    accounts: &Accounts,
+) -> Result<Vec<(HeaderName, Template)>, Wrong> {
     let mut headers = Vec::new();
-    if body.is_some() {
+    if has_body {
         headers.push((CONTENT_TYPE, "application/json"));
     }
-    for (name, value) in &given.headers {
+    for (name, value) in given {
         let wrong = |_| ("headers", FlowError::Header(name.clone()));
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
         let wrong = |_| ("headers", FlowError::HeaderValue(name.to_string()));
@@ -35,32 +136,7 @@ pub(super) fn call(given: &Call, accounts: &Accounts) -> Result<(CallPlan, bool)
     let headers = headers
         .into_iter()
         .map(|(name, value)| Ok((name, template("headers", value, Place::Flow, accounts)?)));
-    let headers: Vec<(HeaderName, Template)> = headers.collect::<Result<_, Wrong>>()?;
-    let parts = || {
-        let values = headers.iter().map(|(_, value)| value);
-        values.chain(&body).chain(std::iter::once(&path))
-    };
-    if parts().any(Template::is_binary) {
-        return Err(("send", FlowError::BytesOfRequest));
-    }
-    if !(1..=CALL_CONNECTIONS_MAX).contains(&given.connections) {
-        return Err(("connections", FlowError::Connections(given.connections)));
-    }
-    let default = if body.is_some() { "POST" } else { "GET" };
-    let method = given.method.as_deref().unwrap_or(default);
-    let wrong = |_| ("method", FlowError::Method(method.to_owned()));
-    let has_stamp = parts().any(Template::has_stamp);
-    let answer = given.answer.as_ref();
-    let call = CallPlan {
-        method: Method::from_bytes(method.as_bytes()).map_err(wrong)?,
-        answer: answer.map(|text| pattern("answer", text)).transpose()?,
-        connections: given.connections,
-        endpoint,
-        path,
-        headers,
-        body,
-    };
-    Ok((call, has_stamp))
+    headers.collect()
 }
 
 /// Where requests go, and the text of their path.

@@ -1,6 +1,6 @@
 //! From flows as they are given to flows as threads need them.
 
-use super::calls::call;
+use super::calls::{call, request};
 use super::{Flow, FlowError, FlowRoute, Flows, Reply, Said, StampPlace, Wrong};
 use crate::config::commands;
 use crate::config::{Config, LOAD_RATE_MAX};
@@ -139,6 +139,15 @@ impl Config {
     fn flow(&self, given: &Flow, flows: &Flows) -> Result<FlowPlan, Wrong> {
         let name = self.protocol.name();
         match (&given.route, self.protocol.speech()) {
+            (
+                FlowRoute::Request(_),
+                Speech::Messages | Speech::Commands(_) | Speech::Listening(_),
+            ) => {
+                return Err(("path", FlowError::NoRequests(name)));
+            }
+            (FlowRoute::Socket { .. } | FlowRoute::Command(_), Speech::Requests) => {
+                return Err(("send", FlowError::Requests(name)));
+            }
             (FlowRoute::Socket { .. } | FlowRoute::Command(_), Speech::Listening(_)) => {
                 return Err(("send", FlowError::Receiver(name)));
             }
@@ -146,6 +155,7 @@ impl Config {
                 return Err(("send", FlowError::With("messages of any form", name)));
             }
             (FlowRoute::Http(_), _)
+            | (FlowRoute::Request(_), Speech::Requests)
             | (FlowRoute::Command(_), Speech::Commands(_) | Speech::Messages)
             | (FlowRoute::Socket { .. }, Speech::Messages) => {}
         }
@@ -204,6 +214,14 @@ impl Flows {
         ]
         .into_iter()
         .find_map(|(key, what, is_given)| is_given.then_some((key, what)))
+    }
+
+    /// Whether the answers to requests of clients are looked at.
+    pub(in crate::config) fn read_answers(&self) -> bool {
+        self.flows.iter().any(|flow| match &flow.route {
+            FlowRoute::Request(request) => request.answer.is_some(),
+            FlowRoute::Socket { .. } | FlowRoute::Command(_) | FlowRoute::Http(_) => false,
+        })
     }
 
     /// Whether something is expected of whole groups.
@@ -322,6 +340,15 @@ fn flow(
             let (command, has_stamp) = planned?;
             (Route::Command(Box::new(command)), has_stamp)
         }
+        FlowRoute::Request(given_request) => {
+            if given.audience != Audience::Answer {
+                return Err(("expect", FlowError::OnlyAnswers));
+            }
+            (
+                Route::Request(Box::new(request(given_request, accounts)?)),
+                false,
+            )
+        }
         FlowRoute::Http(given) => {
             let (call, has_stamp) = call(given, accounts)?;
             (Route::Http(Box::new(call)), has_stamp)
@@ -350,7 +377,7 @@ fn check_think(given: &Flow) -> Result<(), Wrong> {
         FlowRoute::Socket { .. } if given.audience == Audience::Others => {
             "the sender is not expected to get its message"
         }
-        FlowRoute::Socket { .. } | FlowRoute::Command(_) => return Ok(()),
+        FlowRoute::Socket { .. } | FlowRoute::Command(_) | FlowRoute::Request(_) => return Ok(()),
     };
     Err(("think", FlowError::ThinkWithout(nothing)))
 }

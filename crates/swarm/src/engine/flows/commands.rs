@@ -162,7 +162,9 @@ fn planned(plan: &FlowsPlan, flow: usize) -> (&FlowPlan, &CommandPlan) {
     let planned = &plan.flows[flow];
     match &planned.route {
         Route::Command(command) => (planned, command),
-        Route::Socket { .. } | Route::Http(_) => unreachable!("only commands are awaited here"),
+        Route::Socket { .. } | Route::Request(_) | Route::Http(_) => {
+            unreachable!("only commands are awaited here")
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What was counted and timed of a flow.
 
-use crate::measure::push::{as_micros, microseconds};
+use crate::measure::figures::{add, microseconds, record};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl FlowFigures {
     }
 
     /// Counts a command whose sender left on purpose before it was answered.
-    pub(super) fn note_left(&mut self, is_all: bool) {
+    pub(in crate::engine) fn note_left(&mut self, is_all: bool) {
         self.away += u64::from(is_all);
     }
 
@@ -138,16 +138,7 @@ impl FlowFigures {
             (&mut self.to_last, &other.to_last),
             (&mut self.answered, &other.answered),
         ] {
-            times
-                .add(more)
-                .expect("a histogram that grows takes any other of its precision");
+            add(times, more);
         }
     }
-}
-
-/// Records a time of a message.
-pub(crate) fn record(times: &mut Histogram<u64>, time: Duration) {
-    times
-        .record(as_micros(time))
-        .expect("a histogram that grows takes any value");
 }

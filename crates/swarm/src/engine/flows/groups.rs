@@ -1,7 +1,7 @@
 //! Who belongs to which group.
 
 use super::accounts::Accounts;
-use crate::report::float;
+use crate::measure::figures::float;
 use std::collections::HashMap;
 
 /// How clients are dealt out to groups.

@@ -4,10 +4,11 @@
 //! its repetitions are over. Its audience is a bitmap, so that each member counts once. A shard's lock is held for one
 //! message at a time.
 
-use super::figures::{FlowFigures, record};
+use super::figures::FlowFigures;
 use super::plan::{Audience, FlowsPlan, Route};
 use super::presence::{Absences, Presence};
 use crate::clock::Nanos;
+use crate::measure::figures::record;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -30,7 +30,7 @@ use crate::engine::crowd::World;
 use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Part, Plan};
 use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
-use crate::engine::shared::Window;
+use crate::engine::shared::Span;
 use crate::random::Random;
 use commands::Commands;
 use hearing::Recent;
@@ -157,7 +157,7 @@ impl World {
         let Some(mut flows) = self.flows.take() else {
             return;
         };
-        if let Some(window) = self.shared.answered_window() {
+        if let Some(window) = self.shared.schedule() {
             self.note_answers(&mut flows, window, now);
             for sender in 0..flows.senders.len() {
                 self.send_flow(&mut flows, sender, window, now);
@@ -173,7 +173,7 @@ impl World {
     }
 
     /// Sends what is due of one flow.
-    fn send_flow(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+    fn send_flow(&mut self, flows: &mut Flows, sender: usize, window: Span, now: Nanos) {
         match &flows.senders[sender].pace {
             Schedule::Rate(_) => self.send_by_rate(flows, sender, window, now),
             Schedule::Think(_) => self.send_thought(flows, sender, window, now),
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Sends what is due of a flow at a rate.
-    fn send_by_rate(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+    fn send_by_rate(&mut self, flows: &mut Flows, sender: usize, window: Span, now: Nanos) {
         let due = self.due_by_rate(&mut flows.senders[sender], window, now);
         if now >= window.until.plus(SEND_GRACE) {
             return;
@@ -194,7 +194,9 @@ impl World {
             && let Schedule::Rate(own) = &mut flows.senders[sender].pace
             && let Some(index) = own
                 .terminals
-                .next(&self.terminals, &self.outbox, &mut looks)
+                .next(self.terminals.len(), &mut looks, |index| {
+                    self.is_free(index)
+                })
         {
             let pacing = own.pacing.as_mut().expect("the schedule has begun");
             let issued = pacing.issued();
@@ -208,7 +210,7 @@ impl World {
     }
 
     /// How many messages of a flow at a rate are due.
-    fn due_by_rate(&self, sender: &mut Sender, window: Window, now: Nanos) -> u64 {
+    fn due_by_rate(&self, sender: &mut Sender, window: Span, now: Nanos) -> u64 {
         let flow = sender.flow;
         sender.is_held = false;
         let Schedule::Rate(own) = &mut sender.pace else {
@@ -227,13 +229,18 @@ impl World {
     }
 
     /// Sends for terminals that have thought.
-    fn send_thought(&mut self, flows: &mut Flows, sender: usize, window: Window, now: Nanos) {
+    fn send_thought(&mut self, flows: &mut Flows, sender: usize, window: Span, now: Nanos) {
         flows.senders[sender].is_held = false;
         if now < window.from || now >= window.until {
             return;
         }
         let (threads, thread) = (flows.threads, u64::from(self.part.thread));
         let until = now.plus(flows.plan.settle);
+        for (_, token, due) in self.take_released(sender) {
+            if let Schedule::Think(own) = &mut flows.senders[sender].pace {
+                own.put_back(token, due);
+            }
+        }
         for _ in 0..PER_TURN_MAX {
             let has_room = self.shared.flow_ledger().has_room() && flows.commands.has_room();
             let Schedule::Think(own) = &mut flows.senders[sender].pace else {
@@ -245,7 +252,11 @@ impl World {
             if !self.may_send(token) {
                 continue;
             }
-            if !has_room || self.outbox.has_unsent(token.index) {
+            if self.is_waiting_for_answer(token.index) {
+                self.defer(sender, token, due);
+                continue;
+            }
+            if !has_room || !self.is_free(token.index) {
                 own.put_back(token, due);
                 flows.senders[sender].is_held = true;
                 return;
@@ -262,7 +273,7 @@ impl World {
     }
 
     /// Lets terminals think that have opened, that were answered, or that will not be.
-    fn note_answers(&mut self, flows: &mut Flows, window: Window, now: Nanos) {
+    fn note_answers(&mut self, flows: &mut Flows, window: Span, now: Nanos) {
         let from = now.max(window.from);
         let (newcomers, answered) = (
             std::mem::take(&mut self.newcomers),
@@ -297,7 +308,10 @@ impl World {
         let sender = &mut flows.senders[sender];
         let flow = sender.flow;
         let planned = &plan.flows[flow];
-        let previous = sender.last.insert(index, number);
+        // The order is judged among messages that somebody gets.
+        let is_message = planned.audience != Audience::Answer;
+        let previous = is_message.then(|| sender.last.insert(index, number));
+        let previous = previous.flatten();
         let key = MessageKey { flow, number };
         self.note_sending(&plan, terminal, key, previous, (due, now));
         let token = self.terminals[index as usize].token(index);
@@ -313,6 +327,14 @@ impl World {
                 self.say(flows, token, (template, *is_binary), &values);
             }
             Route::Command(_) => self.send_command_of_flow(flows, token, key, (due, now)),
+            Route::Request(request) => {
+                let values = Values {
+                    mark: Some(Mark::new(flows.run, flow, number)),
+                    ..plan.values_of(terminal)
+                };
+                let written = self.write_request(index, request, &values, &mut flows.random);
+                self.send_request_of_flow(index, key, written, (due, now));
+            }
             Route::Http(_) => unreachable!("callers send the messages of other routes"),
         }
     }

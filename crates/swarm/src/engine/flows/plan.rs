@@ -7,6 +7,7 @@ use super::mark::MarkPlace;
 use super::template::{Template, Values};
 use super::thinking::Think;
 use crate::config::{Action, Endpoint};
+use crate::failure::Failure;
 use hyper::Method;
 use hyper::header::HeaderName;
 use regex::bytes::Regex;
@@ -124,6 +125,8 @@ pub(crate) enum Route {
     Socket { template: Template, is_binary: bool },
     /// As a command of the sender's session.
     Command(Box<CommandPlan>),
+    /// As a request of the sender, over its connection.
+    Request(Box<RequestPlan>),
     /// As a request of a caller.
     Http(Box<CallPlan>),
 }
@@ -147,18 +150,95 @@ pub(crate) struct CommandPlan {
 #[derive(Debug)]
 pub(crate) struct CallPlan {
     pub endpoint: Endpoint,
+    pub request: RequestPlan,
+    /// Requests under way at once.
+    pub connections: u32,
+}
+
+/// An HTTP request, and what its answer is to be.
+#[derive(Debug)]
+pub(crate) struct RequestPlan {
     pub method: Method,
     /// Path and query.
     pub path: Template,
     pub headers: Vec<(HeaderName, Template)>,
     pub body: Option<Template>,
-    /// What the body of an answer matches; none: its status is enough.
+    pub expected: Expected,
+}
+
+impl RequestPlan {
+    /// Whether doing it twice is the same as once: its method says so (RFC 9110, section 9.2.2), or its server knows it again by a key
+    /// (the header `Idempotency-Key` of an Internet draft, and what was used before it).
+    pub(crate) fn may_be_done_twice(&self) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name.as_str());
+        names.any(|name| matches!(name, "idempotency-key" | "x-idempotency-key"))
+            || [
+                Method::GET,
+                Method::HEAD,
+                Method::OPTIONS,
+                Method::TRACE,
+                Method::PUT,
+                Method::DELETE,
+            ]
+            .contains(&self.method)
+    }
+
+    /// Whether its answer has no body, whatever the head says.
+    pub(crate) fn is_to_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+}
+
+/// What an answer is to be.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    /// One of these; empty: any status of success.
+    pub statuses: Vec<u16>,
+    /// What its body matches; none: its status is enough.
     pub answer: Option<Regex>,
-    /// Requests under way at once.
-    pub connections: u32,
+}
+
+/// What is wrong with an answer.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    pub failure: Failure,
+    pub reason: String,
+}
+
+impl Expected {
+    /// Whether an answer is as it should be.
+    pub(crate) fn judge(&self, status: u16, body: &[u8]) -> Result<(), Wrong> {
+        let is_expected = match &self.statuses[..] {
+            [] => (200..300).contains(&status),
+            statuses => statuses.contains(&status),
+        };
+        if !is_expected {
+            return Err(Wrong {
+                failure: Failure::Call(status),
+                reason: format!("status {status}"),
+            });
+        }
+        match &self.answer {
+            Some(answer) if !answer.is_match(body) => Err(Wrong {
+                failure: Failure::CallWrong,
+                reason: "an answer that does not match `answer`".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl FlowsPlan {
+    /// The requests that terminals send of a flow.
+    pub(crate) fn request_of(&self, flow: usize) -> &RequestPlan {
+        match &self.flows[flow].route {
+            Route::Request(request) => request,
+            Route::Socket { .. } | Route::Command(_) | Route::Http(_) => {
+                unreachable!("terminals send no requests of this flow")
+            }
+        }
+    }
+
     /// Whether terminals think between messages.
     pub(crate) fn has_thinking(&self) -> bool {
         self.flows.iter().any(|flow| flow.pace.think().is_some())

@@ -199,8 +199,11 @@ impl World {
         }
     }
 
-    /// Whether a terminal may send on this connection.
+    /// Whether a terminal may send on this connection, now or later. One that sends requests may do so on any.
     pub(super) fn may_send(&self, token: Token) -> bool {
+        if self.is_requesting() {
+            return self.is_free(token.index) || self.is_waiting_for_answer(token.index);
+        }
         self.current(token)
             .is_some_and(|index| self.terminals[index].phase == Phase::Open)
     }

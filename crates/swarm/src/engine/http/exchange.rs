@@ -47,7 +47,8 @@ pub(in crate::engine) struct Exchange {
 pub(super) struct Answer {
     pub body: ResponseBody,
     pub content: Content,
-    /// The server keeps the connection for a next request.
+    /// The server keeps the connection for a next request, as its head says. A body that lasts until the end of the connection has
+    /// no such end that anything could follow.
     pub keeps: bool,
     /// From where the next request goes on, as the head says.
     pub position: Option<Position>,
@@ -61,6 +62,8 @@ pub(super) enum Content {
     Events(EventStream),
     /// Messages with a line feed behind each; the beginning of one.
     Lines(Vec<u8>),
+    /// The answer to a request of a flow: its status, and as much of the body as is looked at.
+    Whole(u16, Vec<u8>),
     /// An error: the head and the beginning of the body.
     Refusal(Failure, Vec<u8>),
 }
@@ -77,7 +80,7 @@ impl Exchange {
             head: Vec::new(),
             answer: Some(Answer {
                 body: ResponseBody::new(length),
-                content: Content::of_success(kind),
+                content: Content::of_success(kind, 200),
                 keeps: false,
                 position: None,
             }),
@@ -98,7 +101,7 @@ impl Exchange {
             && match &answer.content {
                 Content::Events(events) => events.is_at_rest(),
                 Content::Lines(line) => line.is_empty(),
-                Content::Poll(_) | Content::Refusal(..) => false,
+                Content::Poll(_) | Content::Whole(..) | Content::Refusal(..) => false,
             }
     }
 
@@ -120,6 +123,14 @@ impl Exchange {
         matches!(body, Some(ResponseBody::UntilEnd))
     }
 
+    /// The status of the answer to a request of a flow, once its head has come.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self.answer.as_ref()?.content {
+            Content::Whole(status, _) => Some(status),
+            _ => None,
+        }
+    }
+
     /// Bytes that are kept of it.
     pub(in crate::engine) fn bytes(&self) -> usize {
         let kept = self
@@ -128,7 +139,9 @@ impl Exchange {
             .map_or(0, |answer| match &answer.content {
                 Content::Poll(scan) => scan.kept_bytes(),
                 Content::Events(events) => events.kept_bytes(),
-                Content::Lines(bytes) | Content::Refusal(_, bytes) => bytes.len(),
+                Content::Lines(bytes) | Content::Whole(_, bytes) | Content::Refusal(_, bytes) => {
+                    bytes.len()
+                }
             });
         self.head.len() + kept
     }
@@ -180,8 +193,9 @@ impl Exchange {
 }
 
 impl Content {
-    fn of_success(kind: HttpKind) -> Self {
+    fn of_success(kind: HttpKind, status: u16) -> Self {
         match kind {
+            HttpKind::Requests => Self::Whole(status, Vec::new()),
             HttpKind::LongPoll => Self::Poll(Box::default()),
             HttpKind::EventStream => Self::Events(EventStream::default()),
             HttpKind::Lines => Self::Lines(Vec::new()),
@@ -202,6 +216,8 @@ impl Answer {
             // 204 tells a client of server-sent events to stay away.
             HttpKind::EventStream => status == 200,
             HttpKind::Lines => matches!(status, 200..=203),
+            // The flow says which are.
+            HttpKind::Requests => true,
         };
         if is_success && plan.kind == HttpKind::EventStream && !is_event_stream(head) {
             let kind = head.header("content-type").unwrap_or(b"(none)");
@@ -209,7 +225,7 @@ impl Answer {
             return Err(Trouble::invalid(&format!("content-type: {kind}")));
         }
         let content = if is_success {
-            Content::of_success(plan.kind)
+            Content::of_success(plan.kind, status)
         } else {
             let head_bytes = &bytes[..head.head_bytes().min(SAID_BYTES_MAX)];
             Content::Refusal(Failure::Answer(status), head_bytes.to_vec())
@@ -217,11 +233,11 @@ impl Answer {
         Ok(Self {
             body: ResponseBody::new(length),
             content,
-            keeps: keeps(head) && length != ResponseLength::UntilEnd,
+            keeps: keeps(head),
             position: match plan.kind {
                 HttpKind::LongPoll => position(head, plan)?,
                 // The head of a stream may name a place that its body has yet to come to.
-                HttpKind::EventStream | HttpKind::Lines => None,
+                HttpKind::EventStream | HttpKind::Lines | HttpKind::Requests => None,
             },
         })
     }
@@ -244,7 +260,9 @@ fn keeps(head: &ResponseHead<'_>) -> bool {
             .flat_map(|value| value.split(|&byte| byte == b','));
         options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
     };
-    !has("close") && (head.minor_version() > 0 || has("keep-alive"))
+    // What follows 101 is another protocol (RFC 9110, section 15.2.2).
+    let is_switched = head.status() == 101;
+    !is_switched && !has("close") && (head.minor_version() > 0 || has("keep-alive"))
 }
 
 /// From where the next request goes on.
@@ -308,6 +326,7 @@ mod tests {
             body: None,
             position: PollPosition::Automatic,
             expect_held: None,
+            answer_bytes_max: 0,
         }
     }
 
@@ -389,7 +408,7 @@ mod tests {
         assert!(!kept("HTTP/1.0", ""));
         assert!(kept("HTTP/1.0", "Connection: Keep-Alive\r\n"));
         let until_end = answer("HTTP/1.1 200 OK\r\n\r\n", &poll).unwrap();
-        assert!(!until_end.keeps);
+        assert!(!until_end.body.is_done());
     }
 
     #[test]

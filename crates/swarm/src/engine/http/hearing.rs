@@ -20,6 +20,9 @@ impl World {
         bytes: &[u8],
         now: Nanos,
     ) {
+        if self.is_requesting() {
+            return self.handle_answer_to_request(reactor, token, bytes, now);
+        }
         let index = token.index as usize;
         let is_open = matches!(self.terminals[index].phase, Phase::Open | Phase::Stalled);
         let was_at_rest = is_open && !self.partials.contains_key(&token.index);
@@ -183,6 +186,9 @@ impl World {
         failure: Failure,
         now: Nanos,
     ) {
+        if self.is_requesting() {
+            return self.handle_request_end(reactor, index, failure, now);
+        }
         let is_polling = self.is_polling();
         let is_end = failure == Failure::LostEnd;
         let mut exchange = self.take_exchange(index, true);

@@ -113,8 +113,8 @@ impl Reader<'_> {
                 self.take_line(&line, heard);
                 Ok(Progress::Done { keeps: false })
             }
-            // An event without its blank line is none.
-            Content::Events(_) => Ok(Progress::Done { keeps: false }),
+            // An event without its blank line is none. Answers to requests of flows are read elsewhere.
+            Content::Events(_) | Content::Whole(..) => Ok(Progress::Done { keeps: false }),
         }
     }
 
@@ -140,6 +140,7 @@ impl Reader<'_> {
                 events.read(data, |item| self.take_item(item, heard));
                 self.check_kept(events.kept_bytes())?;
             }
+            Content::Whole(..) => {}
             Content::Refusal(failure, said) => {
                 let room = SAID_BYTES_MAX - said.len().min(SAID_BYTES_MAX);
                 said.extend_from_slice(&data[..data.len().min(room)]);
@@ -287,6 +288,7 @@ mod tests {
             body: None,
             position: PollPosition::Automatic,
             expect_held: None,
+            answer_bytes_max: 0,
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Flags, REOPEN_STREAM_AFTER};
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
 use crate::engine::terminal::Phase;
+use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ impl World {
         self.terminals[index].phase = Phase::Upgrading;
         self.totals.tcp_connected += 1;
         reactor.register(self.terminals[index].socket(), token);
+        if self.is_requesting() {
+            return self.begin_requests(token, now);
+        }
         if !self.is_polling() {
             self.send_request(index, now);
             return self.opening.await_answer(token, now);
@@ -33,7 +37,7 @@ impl World {
         self.send_request(index, now);
     }
 
-    fn is_reopening(&self, index: usize) -> bool {
+    pub(super) fn is_reopening(&self, index: usize) -> bool {
         self.http
             .as_ref()
             .is_some_and(|http| http.is_reopening(index))
@@ -49,7 +53,7 @@ impl World {
     }
 
     /// A terminal goes on over another connection.
-    fn note_reopened(&mut self, index: usize) {
+    pub(super) fn note_reopened(&mut self, index: usize) {
         self.http_mut().take_reopening(index);
         self.terminals[index].phase = Phase::Open;
         let number = u32::try_from(index).expect("terminals are at most 2^32");
@@ -94,6 +98,7 @@ impl World {
             return false;
         }
         let number = u32::try_from(index).expect("terminals are at most 2^32");
+        self.abandon_request(number, Failure::Call(0), "there was no connection any more");
         self.note_open(number, false);
         self.opening.note_reopening_ended();
         true

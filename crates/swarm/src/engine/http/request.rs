@@ -83,7 +83,7 @@ fn write(
 fn default_headers(http: &HttpPlan) -> Vec<(&'static str, &'static str)> {
     let accept = match http.kind {
         HttpKind::EventStream => "text/event-stream",
-        HttpKind::LongPoll | HttpKind::Lines => "*/*",
+        HttpKind::LongPoll | HttpKind::Lines | HttpKind::Requests => "*/*",
     };
     let mut headers = vec![("accept", accept)];
     headers.extend(

@@ -98,8 +98,7 @@ impl World {
     pub(super) fn note_delivery(&mut self, number: u64, payload_bytes: usize, now: Nanos) {
         self.totals.messages += 1;
         self.totals.message_bytes += payload_bytes as u64;
-        let (Some(answered), Some(window)) =
-            (self.answered.as_ref(), self.shared.answered_window())
+        let (Some(answered), Some(window)) = (self.answered.as_ref(), self.shared.schedule())
         else {
             return;
         };

@@ -3,22 +3,49 @@
 use super::clocks::compare;
 use super::{Agent, CLOCK_EVERY, Ready, Work};
 use crate::clock::{Clock as _, RunClock};
-use crate::fleet::crew::Crew;
 use crate::fleet::messages::{
-    Answer, FILE_BYTES_MAX, FileKind, Job, Request, is_id, shown_name, subject_of_run,
+    Answer, FILE_BYTES_MAX, FileKind, Job, Request, is_id, shown_name, subject_of_run, written,
 };
 use crate::fleet::preparing::prepare;
+use crate::fleet::state::State;
+use crate::fleet::threads::AgentThreads;
+use crate::run::RunError;
+use async_nats::{Client, Subject};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// A start that is later than this is none.
 const START_AHEAD_MAX: Duration = Duration::from_secs(60);
 
+/// An agent that gets ready, and where its answer goes.
+pub(super) struct Preparing {
+    task: JoinHandle<Result<Ready, String>>,
+    reply: Subject,
+}
+
+/// Reads the scenario, which may take a while, and compares clocks.
+async fn get_ready(
+    (files, job, id): (BTreeMap<FileKind, Vec<u8>>, Job, String),
+    (client, run): (Client, String),
+) -> Result<Ready, String> {
+    let prepared = spawn_blocking(move || prepare(&files, job, &id)).await;
+    let prepared = prepared.map_err(|_| "reading the scenario failed; look at its output")??;
+    let here = RunClock::start();
+    let offset = compare(client, run, here).await;
+    let offset = offset.ok_or("the controller's clock does not answer")?;
+    Ok(Ready {
+        prepared,
+        clock: here.shifted(offset.nanos),
+        offset,
+    })
+}
+
 impl<S: Fn(&str)> Agent<'_, S> {
-    /// Does what is asked; none if who asks is not the one it works for.
-    pub(super) async fn carry_out(&mut self, request: Request) -> Option<Answer> {
+    /// Does what is asked. No answer if who asks is not the one it works for, or if the answer comes later.
+    pub(super) async fn carry_out(&mut self, request: Request, reply: &Subject) -> Option<Answer> {
         let run = match &request {
             Request::Claim { .. } => None,
             Request::File { run, .. }
@@ -41,7 +68,10 @@ impl<S: Fn(&str)> Agent<'_, S> {
             Request::File {
                 file, at, base64, ..
             } => self.take_file(file, at, &base64),
-            Request::Prepare { job, .. } => Some(self.prepare(*job).await),
+            Request::Prepare { job, .. } => {
+                self.begin_preparing(*job, reply.clone());
+                None
+            }
             Request::Start { at, .. } => {
                 let work = self.work.as_mut()?;
                 let ready = work.ready.as_ref()?;
@@ -84,12 +114,14 @@ impl<S: Fn(&str)> Agent<'_, S> {
             run,
             controller,
             beacons,
-            heard: Instant::now(),
+            silent_steps: 0,
             files: BTreeMap::new(),
+            preparing: None,
             ready: None,
             start: None,
-            crew: None,
+            threads: None,
             next_clock: Instant::now() + CLOCK_EVERY,
+            clocks: None,
             is_over: false,
         });
         Some(Answer::Done)
@@ -109,44 +141,62 @@ impl<S: Fn(&str)> Agent<'_, S> {
         Some(Answer::Done)
     }
 
-    async fn prepare(&mut self, job: Job) -> Answer {
-        let Some(work) = &mut self.work else {
-            let reason = "it works for nobody".to_owned();
-            return Answer::Refused { reason };
-        };
-        let prepared = match prepare(&work.files, job, &self.id) {
-            Ok(prepared) => prepared,
-            Err(reason) => return Answer::Refused { reason },
-        };
-        let run = work.run.clone();
-        let here = RunClock::start();
-        let Some(offset) = compare(&self.client, &run, here).await else {
-            let reason = "the controller's clock does not answer".to_owned();
-            return Answer::Refused { reason };
-        };
-        work.ready = Some(Ready {
-            prepared,
-            clock: here.shifted(offset.nanos),
-            offset,
+    /// Begins to get ready, while the agent goes on saying that it is there.
+    fn begin_preparing(&mut self, job: Job, reply: Subject) {
+        let Some(work) = &mut self.work else { return };
+        if work.preparing.is_some() {
+            return;
+        }
+        let files = std::mem::take(&mut work.files);
+        let ready = get_ready(
+            (files, job, self.id.clone()),
+            (self.client.clone(), work.run.clone()),
+        );
+        work.preparing = Some(Preparing {
+            task: tokio::spawn(ready),
+            reply,
         });
-        Answer::Ready { clock: offset }
+    }
+
+    /// Answers when it is ready, or cannot be.
+    pub(super) async fn answer_prepared(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        let is_finished = |preparing: &mut Preparing| preparing.task.is_finished();
+        let Some(preparing) = work.preparing.take_if(is_finished) else {
+            return;
+        };
+        let failed = |_| Err("it could not get ready; look at its output".to_owned());
+        let answer = match preparing.task.await.unwrap_or_else(failed) {
+            Ok(ready) => {
+                let clock = ready.offset;
+                work.ready = Some(ready);
+                Answer::Ready { clock }
+            }
+            Err(reason) => Answer::Refused { reason },
+        };
+        let answer = written(&answer).into();
+        let _ = self.client.publish(preparing.reply, answer).await;
     }
 
     /// Starts the threads: it is time.
-    pub(super) fn start(&mut self) {
+    pub(super) async fn start(&mut self) {
         let Some(work) = &mut self.work else { return };
         work.start = None;
         let Some(ready) = work.ready.take() else {
             return;
         };
-        match Crew::start(ready.prepared, ready.clock, ready.offset) {
-            Ok(crew) => {
-                let terminals = myriad_units::counted(crew.terminals(), "terminal");
+        match AgentThreads::start(ready.prepared, ready.clock, ready.offset) {
+            Ok(threads) => {
+                let terminals = myriad_units::counted(threads.terminals(), "terminal");
                 (self.say)(&format!("{} has {terminals}", self.name));
-                work.crew = Some(crew);
+                work.threads = Some(threads);
             }
             Err(error) => {
-                (self.say)(&format!("a thread could not be started: {error}"));
+                let reason = RunError::Start(error).to_string();
+                (self.say)(&reason);
+                let subject = subject_of_run(&work.run, &format!("state.{}", self.id));
+                let state = written(&State::failed(1, reason)).into();
+                let _ = self.client.publish(subject, state).await;
                 work.is_over = true;
             }
         }

@@ -7,8 +7,8 @@ use crate::files::read_bounded;
 use crate::fleet::FleetError;
 use crate::fleet::division::{Bound, Indivisible, bound, divide};
 use crate::fleet::messages::{
-    Answer, FILE_BYTES_MAX, FILE_PART_BYTES, FileKind, Hello, Job, Request, read, subject_of_agent,
-    written,
+    Answer, FILE_BYTES_MAX, FILE_PART_BYTES, FileKind, Hello, Job, Request, read, shown_text,
+    subject_of_agent, written,
 };
 use crate::fleet::offset::Offset;
 use crate::scenario::Scenario;
@@ -129,7 +129,7 @@ impl Recruiting<'_> {
         let refused = |said: String| Err(FleetError::Agent(of.name.clone(), said));
         match answer {
             Some(Answer::Ready { clock }) => Ok(clock),
-            Some(Answer::Refused { reason }) => refused(reason),
+            Some(Answer::Refused { reason }) => refused(shown_text(&reason)),
             _ => refused("it did not get ready; look at its output".to_owned()),
         }
     }

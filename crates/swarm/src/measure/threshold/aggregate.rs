@@ -4,7 +4,7 @@
 //! from the histogram of all of them.
 
 use super::{LoadOption, Metric, metrics};
-use crate::measure::collector::micros_as_millis;
+use crate::measure::figures::micros_as_millis;
 use hdrhistogram::Histogram;
 use myriad_report::Unit;
 
@@ -129,7 +129,7 @@ fn thousandths(percent: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::push::microseconds;
+    use crate::measure::figures::microseconds;
     use crate::measure::quantile::Quantile;
     use crate::measure::threshold::Trip;
 

@@ -2,11 +2,11 @@
 
 use super::{Aggregate, TimeOf};
 use crate::measure::comeback_metric::ComebackMetric;
+use crate::measure::figures::{float, share};
 use crate::measure::flow_metric::FlowMetric;
 use crate::measure::http_metric::HttpMetric;
 use crate::measure::quantile::Quantile;
 use crate::measure::unwell_metric::UnwellMetric;
-use crate::report::float;
 use myriad_report::{DeliveryReport, Report, RoundTripReport, SessionReport, Unit};
 
 /// A figure that a threshold can be held against.
@@ -135,11 +135,6 @@ impl Trip {
             Self::Failed => Unit::Ratio,
         }
     }
-}
-
-/// A part of a whole; none of nothing.
-pub(in crate::measure) fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| float(part) / float(whole))
 }
 
 /// Every metric by name; the names are part of the command line's interface.
@@ -419,7 +414,7 @@ impl LoadOption {
             Self::ClientPublish => "--client-publish",
             Self::Request => "--request",
             Self::Session => "--protocol centrifuge-json or centrifuge-protobuf",
-            Self::Http => "--protocol long-poll, sse or http-stream",
+            Self::Http => "--protocol long-poll, sse, http-stream or http",
             Self::Poll => "--protocol long-poll",
             Self::ExpectHeld => "--expect-held",
             Self::Heartbeat => "--heartbeat",

@@ -2,21 +2,9 @@
 
 use crate::report::Report;
 use crate::report::reporting::Language;
-use crate::report::text::{bytes, count, percent, rate, time, time_or_dash};
+use crate::report::text::{bytes, count, figure, time, time_or_dash};
 use myriad_charts::{escape, table};
-use myriad_report::{FlowReport, RoundTripReport, Unit};
-
-fn figure(value: f64, unit: Unit) -> String {
-    if !value.is_finite() {
-        return "\u{221e}".to_owned();
-    }
-    match unit {
-        Unit::Milliseconds => time(value),
-        Unit::Count => count(myriad_units::whole(value)),
-        Unit::PerSecond => rate(value),
-        Unit::Ratio => percent(value),
-    }
-}
+use myriad_report::{FlowReport, RoundTripReport};
 
 /// `pass` or `fail`, as a word and in its colour.
 fn mark(passed: bool, language: Language) -> String {

@@ -104,6 +104,8 @@ pub(crate) struct Flow {
     pub stamp_offset: Option<u32>,
     /// Sends an HTTP request there in place of a message. Path and query may have variables.
     pub url: Option<String>,
+    /// What clients of `http` ask for: path and query, behind the path of the target. It may have variables.
+    pub path: Option<String>,
     /// Its method. Without it POST with `send`, and GET without. With the action `rpc` the method of the application.
     pub method: Option<String>,
     /// Its headers, which may have variables.
@@ -112,6 +114,9 @@ pub(crate) struct Flow {
     /// A regular expression that the body of its answer matches, or the data of the reply to `rpc`. Without it any answer of
     /// success will do.
     pub answer: Option<String>,
+    /// Statuses that its answer may have. Without them any of success.
+    #[serde(default)]
+    pub status: Vec<u16>,
     /// Requests under way at once, each on a kept connection.
     pub connections: Option<u32>,
 }

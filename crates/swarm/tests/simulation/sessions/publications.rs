@@ -39,7 +39,7 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     assert_eq!(world.totals().open, 10);
     let from = world.clock.0.get();
     let until = Nanos(from + 10_000_000_000);
-    world.shared.begin_answered(Nanos(from), Some(until));
+    world.shared.begin_schedule(Nanos(from), Some(until));
     world
 }
 
@@ -74,7 +74,7 @@ impl World {
     }
 
     fn report(&self) -> DeliveryReport {
-        let window = self.shared.answered_window().unwrap();
+        let window = self.shared.schedule().unwrap();
         self.deliveries()
             .report(window.from, window.until, &self.replies(), true)
     }
@@ -170,10 +170,7 @@ fn a_server_that_is_slower_than_the_rate_does_not_make_the_schedule_longer() {
     assert_eq!(replies.outstanding(), 0);
     // It goes on with what was given up. That is no reason to wait.
     world.pass(SETTLE * 2);
-    let (counts, window) = (
-        world.deliveries().counts,
-        world.shared.answered_window().unwrap(),
-    );
+    let (counts, window) = (world.deliveries().counts, world.shared.schedule().unwrap());
     assert!(!world.backlog.is_empty() && !counts.are_complete());
     let now = Nanos(world.clock.0.get());
     assert!(!counts.are_awaited(window, replies.last, SETTLE, now));

@@ -43,7 +43,7 @@ pub(super) enum Next {
 
 /// A search under way.
 #[derive(Debug)]
-pub(super) struct Hunt {
+pub(super) struct Bisection {
     bounds: Bounds,
     /// Values that held, and never failed; rising.
     held: Vec<f64>,
@@ -54,7 +54,7 @@ pub(super) struct Hunt {
     trials: usize,
 }
 
-impl Hunt {
+impl Bisection {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -165,22 +165,22 @@ mod tests {
         }
     }
 
-    /// Hunts a server that carries what `holds` says of a value and of how many trials came before.
-    fn hunt(bounds: Bounds, holds: impl Fn(f64, usize) -> bool) -> (Next, Vec<(f64, Purpose)>) {
-        let mut hunt = Hunt::new(bounds);
+    /// Searches a server that carries what `holds` says of a value and of how many trials came before.
+    fn search(bounds: Bounds, holds: impl Fn(f64, usize) -> bool) -> (Next, Vec<(f64, Purpose)>) {
+        let mut bisection = Bisection::new(bounds);
         let mut tried = Vec::new();
         loop {
-            let Next::Try(value, purpose) = hunt.next() else {
-                return (hunt.next(), tried);
+            let Next::Try(value, purpose) = bisection.next() else {
+                return (bisection.next(), tried);
             };
             tried.push((value, purpose));
-            hunt.note(value, holds(value, tried.len()));
+            bisection.note(value, holds(value, tried.len()));
         }
     }
 
     #[test]
     fn it_grows_until_a_trial_fails_and_comes_near_from_both_sides() {
-        let (end, tried) = hunt(bounds(), |value, _| value <= 730.0);
+        let (end, tried) = search(bounds(), |value, _| value <= 730.0);
         let values: Vec<f64> = tried.iter().map(|(value, _)| *value).collect();
         let expected = [
             100.0, 200.0, 400.0, 800.0, 600.0, 700.0, 750.0, 725.0, 725.0, 725.0, 725.0,
@@ -199,9 +199,9 @@ mod tests {
                 precision: 0.0,
                 ..bounds()
             };
-            let (end, _) = hunt(exact, |value, _| value <= knee);
+            let (end, _) = search(exact, |value, _| value <= knee);
             assert_eq!(end, Next::Knee(knee));
-            let (end, _) = hunt(bounds(), |value, _| value <= knee);
+            let (end, _) = search(bounds(), |value, _| value <= knee);
             let Next::Knee(found) = end else {
                 panic!("{knee}: {end:?}")
             };
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_knee_that_does_not_hold_again_is_none() {
         // 725 fails its second repeat, and only then.
-        let (end, tried) = hunt(bounds(), |value, number| value <= 730.0 && number != 10);
+        let (end, tried) = search(bounds(), |value, number| value <= 730.0 && number != 10);
         let Next::Knee(knee) = end else {
             panic!("{end:?}")
         };
@@ -227,9 +227,9 @@ mod tests {
             most: 1_000.0,
             ..bounds()
         };
-        let (end, tried) = hunt(small, |_, _| true);
+        let (end, tried) = search(small, |_, _| true);
         assert_eq!((end, tried.len()), (Next::Knee(1_000.0), 8));
-        let (end, tried) = hunt(bounds(), |_, _| false);
+        let (end, tried) = search(bounds(), |_, _| false);
         assert_eq!(
             (end, tried.last()),
             (Next::NeverHeld, Some(&(1.0, Purpose::Shrink)))
@@ -242,7 +242,7 @@ mod tests {
             growth: Growth::Step(300.0),
             ..bounds()
         };
-        let (end, tried) = hunt(stepped, |value, _| value <= 900.0);
+        let (end, tried) = search(stepped, |value, _| value <= 900.0);
         assert_eq!(tried[3], (1_000.0, Purpose::Grow));
         assert_eq!(end, Next::Knee(888.0));
         let rate = Bounds {
@@ -250,9 +250,9 @@ mod tests {
             from: 0.3,
             ..bounds()
         };
-        let (end, _) = hunt(rate, |value, _| value <= 0.017);
+        let (end, _) = search(rate, |value, _| value <= 0.017);
         assert!(matches!(end, Next::NeverHeld));
-        let (end, _) = hunt(rate, |value, _| value <= 1234.6);
+        let (end, _) = search(rate, |value, _| value <= 1234.6);
         let Next::Knee(knee) = end else {
             panic!("{end:?}")
         };
@@ -261,7 +261,18 @@ mod tests {
 
     #[test]
     fn a_server_that_holds_by_chance_ends_the_search_too() {
-        let (end, tried) = hunt(bounds(), |value, number| value < 50.0 && number % 2 == 0);
-        assert!(tried.len() <= TRIALS_MAX, "{end:?}");
+        let (end, tried) = search(bounds(), |value, number| value < 50.0 && number % 2 == 0);
+        assert_eq!((end, tried.len()), (Next::NeverHeld, 37));
+    }
+
+    #[test]
+    fn trials_are_bounded() {
+        let mut bisection = Bisection::new(bounds());
+        for _ in 1..TRIALS_MAX {
+            bisection.note(100.0, true);
+        }
+        assert_ne!(bisection.next(), Next::Unsettled);
+        bisection.note(100.0, true);
+        assert_eq!(bisection.next(), Next::Unsettled);
     }
 }

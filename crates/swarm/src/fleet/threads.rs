@@ -1,9 +1,9 @@
 //! An agent's threads: started at the controller's time, told what to do by its beacons, and summed for it.
 
-use super::messages::{Beacon, BeaconOrder};
+use super::messages::Beacon;
 use super::offset::Offset;
 use super::pushes::Pushes;
-use super::state::{MachineState, State, Told};
+use super::state::{MachineState, PushesTold, State};
 use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Prepared;
@@ -14,6 +14,7 @@ use crate::engine::thread::spawn;
 use crate::failure::Failure;
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::open_loop::OpenLoop;
+use crate::run::RunError;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use std::time::Duration;
 const WATCHED_EVERY: Duration = Duration::from_secs(1);
 
 /// An agent's part of the crowd, under way.
-pub(super) struct Crew {
+pub(super) struct AgentThreads {
     plan: Arc<Plan>,
     slice: Slice,
     shared: Arc<Shared>,
@@ -36,21 +37,23 @@ pub(super) struct Crew {
     next_watch: Nanos,
     machine: MachineState,
     number: u64,
-    told: Told,
-    /// The newest beacon that was obeyed.
+    told: PushesTold,
+    /// The newest beacon that was handled.
     beacon: u64,
     /// When the controller publishes; none if it does not.
     pushes: Option<Pushes>,
+    /// Why it cannot do its part.
+    fatal: Option<String>,
 }
 
-impl Crew {
+impl AgentThreads {
     /// Starts the threads.
     pub(super) fn start(prepared: Prepared, clock: RunClock, offset: Offset) -> io::Result<Self> {
         let plan = Arc::new(prepared.plan);
         let slice = plan.deal.own();
         let shared = Arc::new(Shared::of_agent(&plan));
         let now = clock.now();
-        let mut crew = Self {
+        let mut started = Self {
             slice,
             clock,
             threads: Vec::new(),
@@ -63,15 +66,16 @@ impl Crew {
                 ..MachineState::default()
             },
             number: 0,
-            told: Told::default(),
+            told: PushesTold::default(),
             beacon: 0,
             pushes: prepared.pushes,
+            fatal: None,
             plan,
             shared,
         };
-        crew.believe(now);
+        started.bound_push_numbers(now);
         for thread in slice.thread_numbers() {
-            let (plan, shared) = (Arc::clone(&crew.plan), Arc::clone(&crew.shared));
+            let (plan, shared) = (Arc::clone(&started.plan), Arc::clone(&started.shared));
             match spawn(
                 plan,
                 thread,
@@ -80,14 +84,14 @@ impl Crew {
                 shared,
                 clock,
             ) {
-                Ok(handle) => crew.threads.push(handle),
+                Ok(handle) => started.threads.push(handle),
                 Err(error) => {
-                    crew.close(Ending::Reset);
+                    started.close(Ending::Reset);
                     return Err(error);
                 }
             }
         }
-        Ok(crew)
+        Ok(started)
     }
 
     /// Terminals that it has.
@@ -100,38 +104,31 @@ impl Crew {
         self.clock
     }
 
-    /// How far the machine's own is off.
-    pub(super) fn offset(&self) -> Offset {
-        self.machine.clock
-    }
-
     /// Does what the controller says.
-    pub(super) fn obey(&mut self, beacon: &Beacon) {
+    pub(super) fn handle_beacon(&mut self, beacon: &Beacon) {
         if beacon.number <= self.beacon {
             return;
         }
         self.beacon = beacon.number;
-        self.shared.set_order(match beacon.order {
-            BeaconOrder::Run => Order::Run,
-            BeaconOrder::Churn(ending) => Order::Churn(ending),
-            BeaconOrder::Close(ending) => Order::Close(ending),
-        });
+        self.shared.set_order(beacon.order);
         if let Some(at) = beacon.connected_at {
             self.shared.note_connected(at);
         }
-        self.believe(self.clock.now());
+        self.bound_push_numbers(self.clock.now());
         self.shared
             .forget_measured(&self.plan, beacon.measured_from);
         let Some((from, until)) = beacon.schedule else {
             return;
         };
-        if self.shared.answered_window().is_none() {
-            self.shared.begin_answered(from, Some(until));
+        if self.shared.schedule().is_none() {
+            self.shared.begin_schedule(from, Some(until));
             let (plan, shared) = (&self.plan, &self.shared);
-            let callers = caller::start_all(plan, shared, (from, Some(until)), self.clock);
-            self.callers = callers.ok();
+            match caller::start_all(plan, shared, (from, Some(until)), self.clock) {
+                Ok(callers) => self.callers = Some(callers),
+                Err(error) => self.fail(RunError::Start(error).to_string()),
+            }
         } else {
-            self.shared.end_answered(until);
+            self.shared.end_schedule(until);
             for (_, caller) in self.callers.iter().flatten() {
                 caller.stop(until);
             }
@@ -139,7 +136,7 @@ impl Crew {
     }
 
     /// Bounds the stamps that are taken for those of the controller's publications.
-    fn believe(&self, now: Nanos) {
+    fn bound_push_numbers(&self, now: Nanos) {
         let Some(pushes) = self.pushes else { return };
         let connected_at = self.shared.connected_at();
         let connected = connected_at.map_or(Duration::ZERO, |at| now.since(at));
@@ -152,7 +149,7 @@ impl Crew {
     pub(super) fn close(&mut self, ending: Ending) {
         self.shared.set_order(Order::Close(ending));
         let now = self.clock.now();
-        self.shared.end_answered(now);
+        self.shared.end_schedule(now);
         for (_, caller) in self.callers.iter().flatten() {
             caller.stop(now);
         }
@@ -164,6 +161,11 @@ impl Crew {
         threads.all(|thread| self.shared.account(thread as usize).stage == Stage::Gone)
     }
 
+    /// It cannot do its part: from now on that is all it tells.
+    pub(super) fn fail(&mut self, reason: String) {
+        self.fatal.get_or_insert(reason);
+    }
+
     /// Waits for threads that have ended.
     pub(super) fn join(self) {
         for thread in self.threads {
@@ -172,10 +174,9 @@ impl Crew {
         }
     }
 
-    /// Takes note of where the clock stands now.
+    /// Takes note of how far its clock, which reads the controller's time if nothing has drifted, is off.
     pub(super) fn note_clock(&mut self, offset: Offset) {
-        let first = self.machine.clock.nanos;
-        let drift = offset.nanos.abs_diff(first);
+        let drift = offset.nanos.unsigned_abs();
         // What the exchanges themselves are off by is no drift.
         let drift = drift.saturating_sub(offset.error_nanos + self.machine.clock.error_nanos);
         self.machine.drift_nanos = self.machine.drift_nanos.max(drift);
@@ -183,8 +184,12 @@ impl Crew {
 
     /// Everything so far.
     pub(super) fn state(&mut self) -> State {
+        if let Some(reason) = &self.fatal {
+            self.number += 1;
+            return State::failed(self.number, reason.clone());
+        }
         let now = self.clock.now();
-        self.believe(now);
+        self.bound_push_numbers(now);
         if now >= self.next_watch {
             self.next_watch = now.plus(WATCHED_EVERY);
             let threads = self.slice.thread_numbers();
@@ -216,5 +221,34 @@ impl Crew {
         }
         state.callers = failures.into_iter().collect();
         state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::target::Target;
+    use myriad_reactor::Driver;
+
+    #[test]
+    fn an_agent_that_failed_tells_that_and_nothing_else() {
+        let target = Target::parse("ws://127.0.0.1:1/").unwrap();
+        let mut config = Config::new(vec![target], 1);
+        config.driver = Some(Driver::Epoll);
+        let prepared = config.prepare().unwrap();
+        let mut threads =
+            AgentThreads::start(prepared, RunClock::start(), Offset::default()).unwrap();
+        assert_eq!(threads.state().fatal, None);
+        threads.fail("no threads".to_owned());
+        threads.fail("and no memory".to_owned());
+        let state = threads.state();
+        assert_eq!(state.fatal.as_deref(), Some("no threads"));
+        assert_eq!(state.number, 2, "it is newer than the one before");
+        threads.close(Ending::Reset);
+        while !threads.is_gone() {
+            std::thread::yield_now();
+        }
+        threads.join();
     }
 }

@@ -1,0 +1,394 @@
+//! Terminals that use an API on a simulated network, against a server that answers in every form that HTTP has, and ends
+//! connections whenever it likes.
+//!
+//! Whatever happens, each request is answered, refused or counted as unanswered, a terminal asks one thing at a time, and what
+//! may not be done twice is done once.
+
+use super::Manual;
+use crate::clock::Clock as _;
+use crate::engine::crowd::{Crowd, Turned};
+use crate::engine::flows::figures::FlowFigures;
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::failure::Failure;
+use crate::scenario::Scenario;
+use myriad_reactor::Driver;
+use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_wire::http::{HeadLimits, parse_request};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEEDS: u64 = 200;
+const STEPS: u32 = 250;
+
+const ASKED: &str = r#"
+[terminals]
+protocol = "http"
+targets = ["http://127.0.0.1:8000/v1"]
+[arrival]
+retries = 100
+connect-timeout = "1000s"
+[hold]
+duration = "1000s"
+warmup = "0s"
+settle = "1000s"
+[[flows]]
+name = "read"
+rate = 30
+path = "/read?n=${sequence}"
+answer = "^ok"
+[[flows]]
+name = "add"
+think = "10ms..500ms"
+path = "/add?n=${sequence}"
+send = "more"
+answer = "^ok"
+[[flows]]
+name = "put"
+think = "exp(300ms)"
+method = "PUT"
+path = "/put?n=${sequence}"
+send = "x"
+status = [200, 404]
+[[flows]]
+name = "look"
+rate = 5
+method = "HEAD"
+path = "/look?n=${sequence}"
+status = [200, 404]
+"#;
+
+const TIMEOUT: &str =
+    "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// The server's end of one connection.
+struct Peer {
+    id: PeerId,
+    input: Vec<u8>,
+    /// The request that is to be answered: its method and target.
+    asked: Option<(String, String)>,
+    is_over: bool,
+}
+
+struct World {
+    net: SimNet,
+    prng: Prng,
+    clock: Manual,
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    crowds: Vec<Option<Crowd<Sim>>>,
+    peers: Vec<Peer>,
+    is_unkind: bool,
+    is_quiet: bool,
+    /// How often each request was carried out.
+    done: HashMap<(String, String), u64>,
+}
+
+#[test]
+fn every_request_is_accounted_for_and_none_is_done_twice_that_may_not_be() {
+    let (mut received, mut reopened, mut repeated, mut unanswered) = (0, 0, 0, 0);
+    for seed in 0..SEEDS {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            (0..STEPS).for_each(|_| world.step());
+            world.settle();
+            world.check();
+            world.close();
+            (world.totals(), world.figures())
+        });
+        match outcome {
+            Ok((totals, figures)) => {
+                received += figures.iter().map(|it| it.received).sum::<u64>();
+                unanswered += figures.iter().map(|it| it.unanswered).sum::<u64>();
+                reopened += totals.http.reopened;
+                repeated += totals.http.repeated;
+            }
+            Err(panic) => {
+                eprintln!("the failing seed is {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    // Without them nothing was shown.
+    assert!(
+        received > 10_000 && reopened > 1000 && repeated > 500 && unanswered > 100,
+        "{received} {reopened} {repeated} {unanswered}"
+    );
+}
+
+fn plan(seed: u64, prng: &mut Prng) -> Plan {
+    let scenario = Scenario::parse(Path::new("api.toml"), ASKED, &[]).unwrap();
+    let mut config = scenario.config;
+    config.connections = prng.between(1, 30) as u64;
+    config.driver = Some(Driver::Epoll);
+    config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
+    config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
+    config.arrival = super::arrival(prng);
+    config.incidents = super::storms(prng);
+    config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
+    let mut plan = config.prepare().unwrap().plan;
+    plan.seed = seed;
+    plan
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut prng = Prng::new(seed);
+        let faults = Faults::mixed(&mut prng);
+        let is_unkind = prng.one_in(2);
+        let plan = Arc::new(plan(seed, &mut prng));
+        let shared = Arc::new(Shared::of_plan(&plan));
+        let (net, clock) = (SimNet::new(seed, faults), Manual::default());
+        let crowds = (0..plan.threads).map(|thread| {
+            let part = plan.part(thread);
+            let reactor = net.reactor(plan.sockets_max(part));
+            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
+            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
+        });
+        Self {
+            crowds: crowds.collect(),
+            net,
+            prng,
+            clock,
+            plan,
+            shared,
+            peers: Vec::new(),
+            is_unkind,
+            is_quiet: false,
+            done: HashMap::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        self.serve_all();
+        self.turn();
+        let holds = |shared: &Shared| shared.accounts().all(|it| it.stage == Stage::Holding);
+        if self.shared.connected_at().is_none() && holds(&self.shared) {
+            self.shared.note_connected(self.clock.now());
+            self.shared.begin_answered(self.clock.now(), None);
+        }
+        let jump = self.prng.below(40) as u64;
+        self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
+    }
+
+    fn turn(&mut self) {
+        for crowd in &mut self.crowds {
+            let Some(running) = crowd else { continue };
+            if running.turn(&self.clock).unwrap() == Turned::Done {
+                *crowd = None;
+            }
+        }
+    }
+
+    fn serve_all(&mut self) {
+        for dialed in self.net.dialed() {
+            self.peers.push(Peer {
+                id: dialed.peer,
+                input: Vec::new(),
+                asked: None,
+                is_over: false,
+            });
+        }
+        for index in 0..self.peers.len() {
+            self.hear(index);
+            if self.peers[index].is_over {
+                continue;
+            }
+            match self.peers[index].asked.take() {
+                Some(asked) if self.is_quiet || self.prng.one_in(3) => self.answer(index, asked),
+                Some(asked) => self.peers[index].asked = Some(asked),
+                None => self.get_tired(index),
+            }
+        }
+    }
+
+    fn hear(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        if peer.is_over {
+            return;
+        }
+        peer.input.append(&mut self.net.read(peer.id));
+        let head = parse_request(&peer.input, HeadLimits::default()).unwrap();
+        if let Some(head) = head {
+            let length = head.header("content-length").map_or(0, |value| {
+                str::from_utf8(value).unwrap().parse::<usize>().unwrap()
+            });
+            let whole = head.head_bytes() + length;
+            if peer.input.len() >= whole {
+                assert_eq!(peer.asked, None, "one request at a time");
+                assert_eq!(peer.input.len(), whole);
+                let target = format!("{}?{}", head.path(), head.query().unwrap_or_default());
+                peer.asked = Some((head.method().to_owned(), target));
+                peer.input.clear();
+            }
+        }
+        if self.net.end(peer.id).is_some() {
+            peer.is_over = true;
+            self.net.close(peer.id);
+        }
+    }
+
+    /// Ends a connection without a request, at times with 408.
+    fn get_tired(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        if self.is_quiet || !peer.input.is_empty() || !self.prng.one_in(40) {
+            return;
+        }
+        if self.prng.one_in(2) {
+            self.net.write(peer.id, TIMEOUT.as_bytes());
+        }
+        self.end(index);
+    }
+
+    /// Ends a connection in any way that connections end.
+    fn end(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        peer.is_over = true;
+        match self.prng.below(8) {
+            0 if !self.is_quiet => self.net.reset(peer.id),
+            1 if !self.is_quiet => self.net.time_out(peer.id),
+            _ => self.net.close(peer.id),
+        }
+    }
+
+    fn answer(&mut self, index: usize, asked: (String, String)) {
+        let is_kind = self.is_quiet || !self.is_unkind;
+        if !self.is_quiet && self.prng.one_in(20) {
+            return self.say(index, TIMEOUT, true);
+        }
+        if !is_kind && self.prng.one_in(12) {
+            // Carried out, and nobody is told; or told a part of it.
+            *self.done.entry(asked).or_default() += 1;
+            let part = if self.prng.one_in(2) {
+                ""
+            } else {
+                "HTTP/1.1 200 OK\r\ncontent-l"
+            };
+            return self.say(index, part, true);
+        }
+        assert!(asked.1.starts_with("/v1/"), "{asked:?}");
+        let is_to_head = asked.0 == "HEAD";
+        *self.done.entry(asked).or_default() += 1;
+        let body = if self.prng.one_in(2) {
+            "ok"
+        } else {
+            "ok, and much more than that"
+        };
+        let length = body.len();
+        let ok = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n");
+        let (head, body, is_last) = match self.prng.below(6) {
+            0 => ("HTTP/1.1 200 OK\r\n".to_owned(), body.to_owned(), true),
+            1 => (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n".to_owned(),
+                format!("{length:x}\r\n{body}\r\n0\r\n\r\n"),
+                false,
+            ),
+            2 => (format!("{ok}connection: close\r\n"), body.to_owned(), true),
+            3 if !is_kind => (
+                "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n".to_owned(),
+                "ok".to_owned(),
+                false,
+            ),
+            4 => (
+                format!("HTTP/1.1 103 Early Hints\r\n\r\n{ok}"),
+                body.to_owned(),
+                false,
+            ),
+            _ => (ok, body.to_owned(), false),
+        };
+        let body = if is_to_head { "" } else { &body };
+        // A kept connection may end all the same.
+        let is_last = is_last || (!self.is_quiet && self.prng.one_in(10));
+        self.say(index, &format!("{head}\r\n{body}"), is_last);
+    }
+
+    fn say(&mut self, index: usize, text: &str, is_last: bool) {
+        self.net.write(self.peers[index].id, text.as_bytes());
+        if is_last {
+            self.end(index);
+        }
+    }
+
+    /// Lets everything that is under way arrive, on a quiet network.
+    fn settle(&mut self) {
+        self.net.set_faults(Faults::NONE);
+        self.is_quiet = true;
+        self.shared.end_answered(self.clock.now());
+        for _ in 0..1000 {
+            self.serve_all();
+            self.turn();
+            self.clock.0.set(self.clock.0.get() + 25_000_000);
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.shared
+            .accounts()
+            .for_each(|account| totals.merge(&account.totals));
+        totals
+    }
+
+    fn figures(&self) -> Vec<FlowFigures> {
+        self.shared.flow_ledger().sum()
+    }
+
+    fn check(&self) {
+        let totals = self.totals();
+        let terminals = u64::from(self.plan.connections);
+        for account in self.shared.accounts() {
+            assert_eq!(account.stage, Stage::Holding);
+            let mut failures = account.failures.keys();
+            let is_expected = |failure: &Failure| match failure {
+                Failure::Refused | Failure::ConnectTimeout => true,
+                // Behind a repetition too.
+                Failure::Call(0 | 408) => true,
+                Failure::Call(404) => self.is_unkind,
+                _ => false,
+            };
+            assert!(failures.all(is_expected), "{:?}", account.failures);
+        }
+        assert_eq!(
+            (totals.open, totals.lost, totals.connecting),
+            (terminals, 0, 0)
+        );
+        assert_eq!(totals.comeback.gone, totals.comeback.back);
+        for figures in self.figures() {
+            // One that drops with a storm takes its request with it.
+            let ended = figures.received + figures.refused + figures.unanswered;
+            assert!(
+                ended + figures.away == figures.sent || ended == figures.sent,
+                "{figures:?}"
+            );
+        }
+        let of_add = |target: &str| target.starts_with("/v1/add");
+        for ((method, target), count) in &self.done {
+            let is_add = of_add(target);
+            assert_eq!(method == "POST", is_add);
+            assert!(!is_add || *count == 1, "{target} was done {count} times");
+            assert!(*count <= 2, "{target} was done {count} times");
+        }
+    }
+
+    fn close(&mut self) {
+        let ending = match self.prng.one_in(2) {
+            true => Ending::Orderly,
+            false => Ending::Reset,
+        };
+        self.shared.set_order(Order::Close(ending));
+        for _ in 0..1000 {
+            if self.crowds.iter().all(Option::is_none) {
+                break;
+            }
+            self.turn();
+            self.serve_all();
+            self.clock.0.set(self.clock.0.get() + 20_000_000);
+        }
+        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
+        assert_eq!(self.totals().open, 0);
+        assert_eq!(self.net.open_sockets(), 0);
+        assert!(self.net.leaked().is_empty());
+    }
+}
