@@ -456,7 +456,7 @@ fn vanish() {
             "variables.connections=40",
             "vanish.share=4",
             "vanish.after=1500ms",
-            "hold.duration=11s",
+            "hold.duration=16s",
         ] {
             command.args(["--set", change]);
         }

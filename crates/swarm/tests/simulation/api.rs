@@ -167,7 +167,7 @@ impl World {
         let holds = |shared: &Shared| shared.accounts().all(|it| it.stage == Stage::Holding);
         if self.shared.connected_at().is_none() && holds(&self.shared) {
             self.shared.note_connected(self.clock.now());
-            self.shared.begin_answered(self.clock.now(), None);
+            self.shared.begin_schedule(self.clock.now(), None);
         }
         let jump = self.prng.below(40) as u64;
         self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
@@ -315,7 +315,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.is_quiet = true;
-        self.shared.end_answered(self.clock.now());
+        self.shared.end_schedule(self.clock.now());
         for _ in 0..1000 {
             self.serve_all();
             self.turn();

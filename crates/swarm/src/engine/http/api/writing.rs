@@ -128,7 +128,7 @@ mod tests {
         let scenario = Scenario::parse(Path::new("api.toml"), &text, &[]).unwrap();
         let mut config = scenario.config;
         config.driver = Some(Driver::Epoll);
-        config.connections = 1;
+        config.connections = 8;
         let plan = config.prepare().unwrap().plan;
         let flows = plan.flows.as_ref().unwrap();
         let request = flows.request_of(0);
