@@ -120,7 +120,7 @@ def table(report, events):
         ("clients that lost their node", f"{comeback.get('gone', 0):,}"),
         ("back on another one", f"{comeback.get('back', 0):,}"),
         ("recovered all that they had missed, and not", f"{session.get('recovered', 0):,} and {session.get('unrecovered', 0):,}"),
-        ("pushes that a client never got", f"{messages['missed'] + comeback.get('missed', 0):,}"),
+        ("pushes that they missed for good", f"{comeback.get('missed', 0):,}"),
         ("pushes that a client got twice", f"{messages['duplicates']:,}"),
     ]
     width = max(len(name) for name, _ in rows)
