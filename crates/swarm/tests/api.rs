@@ -212,7 +212,8 @@ fn a_request_is_repeated_behind_408_whatever_it_does() {
 #[test]
 fn on_a_connection_that_ends_only_what_may_be_done_twice_is_repeated() {
     for driver in drivers() {
-        let api = Api::start(&["--drop", "7"]);
+        // Not each seventh: two reads and one addition come in turn, so that with a repetition it would always be the same of them.
+        let api = Api::start(&["--drop", "5"]);
         let report = run(&config(api.address, driver, &format!("{READ}{ADD}")));
         let (counts, http) = (api.counts(), report.http.as_ref().unwrap());
         let [read, add] = &report.flows[..] else {
@@ -318,7 +319,7 @@ fn what_a_server_says_between_two_requests_ends_the_connection() {
             assert_eq!((read.received, read.missing), (read.sent, 0), "{read:?}");
             assert!(http.reopened > 0, "{http:?}");
             let faults = report.errors.get("answer_invalid").copied();
-            assert_eq!(faults.is_some_and(|it| it >= 20), is_fault, "{report:#?}");
+            assert_eq!(faults.is_some_and(|it| it > 0), is_fault, "{report:#?}");
             assert_eq!(report.errors.len(), usize::from(is_fault), "{report:#?}");
         }
     }
@@ -371,7 +372,7 @@ fn a_408_counts_even_if_the_connection_breaks_behind_its_head() {
 fn what_was_posted_with_a_key_may_be_sent_again() {
     let keyed = format!("{ADD}headers = {{ Idempotency-Key = '${{stamp}}' }}\n");
     for driver in drivers() {
-        let api = Api::start(&["--drop", "7"]);
+        let api = Api::start(&["--drop", "5"]);
         let report = run(&config(api.address, driver, &format!("{READ}{keyed}")));
         let (counts, http) = (api.counts(), report.http.as_ref().unwrap());
         let add = &report.flows[1];
