@@ -5,6 +5,7 @@
 //! up to what the log had by then. To know an end that will surely be read, the node writes there itself: a *mark*, which is a beat. Behind
 //! the second mark nothing may be missing, and a hole in the sequence is a loss. A hole between the marks may be one, too: what it had
 //! may have gone for something behind the second mark. Nobody has been told anything yet, so the node gives up what came before it.
+//! A third mark ends this: by then, what the hole had has gone from the channel's history here, too, for the same reason.
 //!
 //! | what happens | tell it by | and then |
 //! | --- | --- | --- |
@@ -78,6 +79,15 @@ enum Phase {
     Live,
 }
 
+/// Whether a history may still have what is older than something that was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holes {
+    None,
+    /// They end at a mark that is being written.
+    UpToNextMark,
+    UpTo(u64),
+}
+
 /// How far a node has read one log.
 #[derive(Debug)]
 pub struct Reading {
@@ -87,6 +97,8 @@ pub struct Reading {
     /// Where the epoch began here: what stands up to there is of another one.
     began: u64,
     phase: Phase,
+    /// Whether histories may have holes; only while the phase is live.
+    holes: Holes,
     /// The last entries that were read, the newest last, and the last beat.
     anchors: VecDeque<Anchor>,
     beat: Option<Anchor>,
@@ -107,6 +119,7 @@ impl Reading {
             position: 0,
             began: 0,
             phase: Phase::New,
+            holes: Holes::None,
             anchors: VecDeque::new(),
             beat: None,
         }
@@ -193,8 +206,10 @@ impl Reading {
         }
         if self.phase != Phase::Live {
             self.phase = Phase::First { mark };
-            self.note_progress(steps);
+        } else if self.holes == Holes::UpToNextMark {
+            self.holes = Holes::UpTo(mark);
         }
+        self.note_progress(steps);
     }
 
     /// A beat is read. It says whose entries these are.
@@ -208,13 +223,12 @@ impl Reading {
         // Somebody found a loss that we had no part in. Everything up to here is of the epoch before.
         let was_live = self.phase == Phase::Live;
         self.begin(epoch, sequence, steps);
-        self.phase = if was_live {
+        if was_live {
             self.catch_up(sequence, steps);
-            Phase::Live
         } else {
             steps.push(Step::Mark);
-            Phase::Between
-        };
+            self.phase = Phase::Between;
+        }
     }
 
     /// An entry is read. One that was read before is left out.
@@ -225,10 +239,14 @@ impl Reading {
         let is_hole = sequence != self.next_sequence();
         let before = sequence - 1;
         match &mut self.phase {
-            Phase::Live if is_hole => steps.push(Step::Tell {
-                offset: before,
-                event: LogEvent::Lost,
-            }),
+            Phase::Live if is_hole => {
+                let (offset, event) = (before, LogEvent::Lost);
+                steps.push(Step::Tell { offset, event });
+                if self.holes != Holes::None {
+                    // By this, all histories begin anew.
+                    self.tell_whole(steps);
+                }
+            }
             Phase::Second { floor, .. } if is_hole => *floor = before.max(*floor),
             _ => {}
         }
@@ -243,8 +261,10 @@ impl Reading {
         if self.phase == Phase::Between {
             let floor = first.saturating_sub(1);
             self.phase = Phase::Second { mark, floor };
-            self.note_progress(steps);
+        } else if self.holes == Holes::UpToNextMark {
+            self.holes = Holes::UpTo(mark);
         }
+        self.note_progress(steps);
     }
 
     fn begin(&mut self, epoch: Epoch, offset: u64, steps: &mut Vec<Step>) {
@@ -252,6 +272,7 @@ impl Reading {
         self.position = offset;
         self.began = offset;
         self.phase = Phase::New;
+        self.holes = Holes::None;
         self.anchors.clear();
         self.beat = None;
         let event = LogEvent::Began(epoch);
@@ -259,8 +280,21 @@ impl Reading {
     }
 
     fn catch_up(&mut self, floor: u64, steps: &mut Vec<Step>) {
+        self.phase = Phase::Live;
         let offset = self.position;
         let event = LogEvent::CaughtUp { floor };
+        steps.push(Step::Tell { offset, event });
+        if floor > self.began {
+            self.holes = Holes::UpToNextMark;
+            steps.push(Step::Mark);
+        } else {
+            self.tell_whole(steps);
+        }
+    }
+
+    fn tell_whole(&mut self, steps: &mut Vec<Step>) {
+        self.holes = Holes::None;
+        let (offset, event) = (self.position, LogEvent::Whole);
         steps.push(Step::Tell { offset, event });
     }
 
@@ -271,10 +305,14 @@ impl Reading {
                 steps.push(Step::Mark);
             }
             Phase::Second { mark, floor } if self.position >= mark => {
-                self.phase = Phase::Live;
                 self.catch_up(floor, steps);
             }
             _ => {}
+        }
+        if let Holes::UpTo(mark) = self.holes
+            && self.position >= mark
+        {
+            self.tell_whole(steps);
         }
     }
 }
@@ -293,6 +331,7 @@ mod tests {
             Step::Tell { offset, event } => match event {
                 LogEvent::Began(_) => format!("began {offset}"),
                 LogEvent::CaughtUp { floor } => format!("caught up {offset} floor {floor}"),
+                LogEvent::Whole => format!("whole {offset}"),
                 LogEvent::Lost => format!("lost {offset}"),
                 LogEvent::Passed => format!("{offset}"),
                 other => panic!("{other:?}"),
@@ -315,7 +354,15 @@ mod tests {
         reading.handle_beat(3, FIRST(), &mut steps);
         assert_eq!(
             said(&mut steps),
-            ["began 0", "1", "2", "mark", "3", "caught up 3 floor 0"]
+            [
+                "began 0",
+                "1",
+                "2",
+                "mark",
+                "3",
+                "caught up 3 floor 0",
+                "whole 3"
+            ]
         );
         assert!(reading.is_live());
         reading
@@ -336,7 +383,43 @@ mod tests {
         reading.handle_marked(12, 4, &mut steps);
         reading.handle_entry(13, LogEvent::Passed, &mut steps);
         // It missed 11 and 12 between the marks.
-        assert_eq!(said(&mut steps), ["10", "13", "caught up 13 floor 12"]);
+        assert_eq!(
+            said(&mut steps),
+            ["10", "13", "caught up 13 floor 12", "mark"]
+        );
+        // What is old in histories may have a hole behind it until what made it has come.
+        reading.handle_entry(14, LogEvent::Passed, &mut steps);
+        reading.handle_marked(16, 4, &mut steps);
+        reading.handle_entry(15, LogEvent::Passed, &mut steps);
+        assert_eq!(said(&mut steps), ["14", "15"]);
+        reading.handle_beat(16, FIRST(), &mut steps);
+        assert_eq!(said(&mut steps), ["16", "whole 16"]);
+    }
+
+    #[test]
+    fn holes_in_histories_end_at_a_loss_and_at_the_mark_of_an_opening() {
+        let behind_a_hole = |steps: &mut Vec<Step>| {
+            let mut reading = Reading::new();
+            reading.handle_opened(opened(FIRST(), 1), steps);
+            reading.handle_beat(1, FIRST(), steps);
+            reading.handle_marked(3, 1, steps);
+            reading.handle_beat(3, FIRST(), steps);
+            let last = ["3", "caught up 3 floor 2", "mark"];
+            assert!(said(steps).ends_with(&last.map(str::to_owned)));
+            reading
+        };
+        let mut steps = Vec::new();
+        let mut reading = behind_a_hole(&mut steps);
+        reading.handle_opened(opened(FIRST(), 5), &mut steps);
+        reading.handle_entry(4, LogEvent::Passed, &mut steps);
+        reading.handle_beat(5, FIRST(), &mut steps);
+        assert_eq!(said(&mut steps), ["4", "5", "whole 5"]);
+
+        let mut reading = behind_a_hole(&mut steps);
+        reading.handle_entry(5, LogEvent::Passed, &mut steps);
+        reading.handle_marked(6, 1, &mut steps);
+        reading.handle_beat(6, FIRST(), &mut steps);
+        assert_eq!(said(&mut steps), ["lost 4", "whole 3", "5", "6"]);
     }
 
     #[test]
@@ -359,7 +442,8 @@ mod tests {
                 "12",
                 "13",
                 "14",
-                "caught up 14 floor 11"
+                "caught up 14 floor 11",
+                "mark"
             ]
         );
     }
@@ -373,7 +457,14 @@ mod tests {
         reading.handle_marked(2, 1, &mut steps);
         assert_eq!(
             said(&mut steps),
-            ["began 0", "1", "mark", "2", "caught up 2 floor 0"]
+            [
+                "began 0",
+                "1",
+                "mark",
+                "2",
+                "caught up 2 floor 0",
+                "whole 2"
+            ]
         );
     }
 
@@ -448,7 +539,10 @@ mod tests {
         let (mut reading, mut steps) = (live(), Vec::new());
         reading.handle_beat(4, OTHER(), &mut steps);
         reading.handle_entry(5, LogEvent::Passed, &mut steps);
-        assert_eq!(said(&mut steps), ["began 4", "caught up 4 floor 4", "5"]);
+        assert_eq!(
+            said(&mut steps),
+            ["began 4", "caught up 4 floor 4", "whole 4", "5"]
+        );
 
         // Before all was read, there is more to read.
         let mut reading = Reading::new();
@@ -457,7 +551,7 @@ mod tests {
         assert_eq!(said(&mut steps), ["began 0", "began 4", "mark"]);
         reading.handle_marked(11, 1, &mut steps);
         reading.handle_beat(11, OTHER(), &mut steps);
-        assert_eq!(said(&mut steps), ["11", "caught up 11 floor 10"]);
+        assert_eq!(said(&mut steps), ["11", "caught up 11 floor 10", "mark"]);
     }
 
     #[test]
@@ -489,8 +583,9 @@ mod tests {
             }
             reading.handle_beat(mark, FIRST(), &mut steps);
             let said = said(&mut steps);
-            let last = format!("caught up {mark} floor {missing}");
-            prop_assert_eq!(said.last(), Some(&last));
+            let caught_up = format!("caught up {mark} floor {missing}");
+            let next = if missing == 0 { format!("whole {mark}") } else { "mark".to_owned() };
+            prop_assert!(said.ends_with(&[caught_up, next]), "{said:?}");
         }
 
         /// Whatever is read: offsets rise, and once the node is live each sequence that was left out is told before the next entry.

@@ -224,7 +224,7 @@ impl Home {
 
     /// Somebody reads a channel's history. A channel without history has an empty one.
     pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
-        let awaited = self.awaited_log(&request.channel);
+        let awaited = self.awaited_history(&request.channel);
         let Some(request) = self.hold(awaited, request, Question::History) else {
             return;
         };

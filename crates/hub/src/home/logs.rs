@@ -48,6 +48,8 @@ pub enum LogEvent {
         /// The last offset that may be missing.
         floor: u64,
     },
+    /// Histories have no holes any more: what was missing up to `floor` has gone from them.
+    Whole,
     /// A publication, and how old it is.
     Publication(Box<Submission>, Duration),
     /// A channel's history is removed up to here.
@@ -67,6 +69,8 @@ struct Log {
     epoch: Option<Epoch>,
     /// Whether all has come that was in the log when the home began to read it.
     is_caught_up: bool,
+    /// Whether histories have all that came between what they have. Who reads them waits for that.
+    is_whole: bool,
     /// The last offset that was read.
     offset: u64,
     /// The last offset that may be missing in every channel.
@@ -85,6 +89,11 @@ pub(super) enum Question {
 }
 
 impl Question {
+    /// Whether it asks what a history has.
+    fn is_about_history(&self) -> bool {
+        matches!(self, Self::History(_) | Self::ReadStream(_))
+    }
+
     /// Whose command it is, if it is a client's.
     fn ticket(&self) -> Option<Ticket> {
         let asker = match self {
@@ -175,6 +184,10 @@ impl Home {
             known.forgotten = known.forgotten.max(floor);
             return self.answer_waiting(log, now);
         }
+        if let LogEvent::Whole = event {
+            known.is_whole = true;
+            return self.answer_waiting(log, now);
+        }
         if offset <= known.offset {
             return;
         }
@@ -198,7 +211,8 @@ impl Home {
             | LogEvent::LostIn(_)
             | LogEvent::Passed
             | LogEvent::Began(_)
-            | LogEvent::CaughtUp { .. } => {}
+            | LogEvent::CaughtUp { .. }
+            | LogEvent::Whole => {}
         }
         self.answer_ahead(log, now);
     }
@@ -236,6 +250,17 @@ impl Home {
     pub(super) fn awaited_log(&self, channel: &str) -> Option<LogId> {
         self.log_of(channel)
             .filter(|log| !self.logs.of(*log).is_caught_up)
+    }
+
+    /// The same for a question about what a channel's history has.
+    pub(super) fn awaited_history(&self, channel: &str) -> Option<LogId> {
+        let log = self.log_of(channel)?;
+        let Log {
+            is_caught_up,
+            is_whole,
+            ..
+        } = *self.logs.of(log);
+        (!is_caught_up || !is_whole).then_some(log)
     }
 
     /// Keeps a join for later if it waits for a log.
@@ -319,7 +344,7 @@ impl Home {
         }
     }
 
-    /// A log is caught up: questions about its channels are handled in their order.
+    /// A log is caught up, or whole: questions about its channels are handled in their order.
     fn answer_waiting(&mut self, log: LogId, now: Now) {
         // Whoever asks for what it missed has joined before.
         let joins = std::mem::take(&mut self.logs.joins);
@@ -331,8 +356,10 @@ impl Home {
             }
         }
         let waiting = std::mem::take(&mut self.logs.waiting);
+        let is_whole = self.logs.of(log).is_whole;
         for one in waiting {
-            if one.log != log {
+            let is_early = !is_whole && one.question.is_about_history();
+            if one.log != log || is_early {
                 self.logs.waiting.push(one);
                 continue;
             }
@@ -373,6 +400,7 @@ impl Home {
         known.epoch = Some(epoch);
         known.offset = offset;
         known.is_caught_up = false;
+        known.is_whole = false;
         if is_first {
             return;
         }

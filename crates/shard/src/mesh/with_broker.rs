@@ -70,9 +70,11 @@ impl Mesh {
         let channel = match &entry.event {
             LogEvent::Publication(submission, _) => Some(&submission.channel),
             LogEvent::Removed(channel) | LogEvent::LostIn(channel) => Some(channel),
-            LogEvent::Began(_) | LogEvent::CaughtUp { .. } | LogEvent::Passed | LogEvent::Lost => {
-                None
-            }
+            LogEvent::Began(_)
+            | LogEvent::CaughtUp { .. }
+            | LogEvent::Whole
+            | LogEvent::Passed
+            | LogEvent::Lost => None,
         };
         match channel {
             Some(channel) => {
@@ -89,6 +91,7 @@ impl Mesh {
             let event = match event {
                 LogEvent::Began(epoch) => LogEvent::Began(*epoch),
                 LogEvent::CaughtUp { floor } => LogEvent::CaughtUp { floor: *floor },
+                LogEvent::Whole => LogEvent::Whole,
                 LogEvent::Lost => LogEvent::Lost,
                 LogEvent::Passed => LogEvent::Passed,
                 LogEvent::Publication(..) | LogEvent::Removed(_) | LogEvent::LostIn(_) => return,

@@ -8,7 +8,7 @@ use crate::{Now, Position};
 impl Home {
     /// Somebody reads a stream.
     pub fn handle_read_stream(&mut self, request: ReadStream, now: Now) {
-        let awaited = self.awaited_log(&request.channel);
+        let awaited = self.awaited_history(&request.channel);
         let Some(request) = self.hold(awaited, request, Question::ReadStream) else {
             return;
         };

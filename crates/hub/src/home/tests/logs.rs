@@ -75,6 +75,7 @@ fn caught_up() -> Home {
     let mut home = Home::new(settings(), Now(0));
     home.handle_log(began(Epoch::new(1), 0), Now(0));
     home.handle_log(entry(0, LogEvent::CaughtUp { floor: 0 }), Now(0));
+    home.handle_log(entry(0, LogEvent::Whole), Now(0));
     home
 }
 
@@ -119,6 +120,44 @@ fn at(offset: u64) -> Position {
         epoch: Epoch::new(1),
         offset,
     }
+}
+
+#[test]
+fn a_history_is_read_once_what_it_lacks_has_gone() {
+    let mut home = Home::new(settings(), Now(0));
+    home.handle_log(began(Epoch::new(1), 0), Now(0));
+    home.handle_log(publication("log:a", 6, 0), Now(0));
+    // The publication 8 of this channel went before it was read, for some that come behind 9.
+    home.handle_log(entry(9, LogEvent::CaughtUp { floor: 8 }), Now(0));
+    let request = ReadHistory {
+        channel: "log:a".into(),
+        asker: Asker::Session(TICKET),
+        limit: None,
+        since: None,
+        reverse: false,
+    };
+    home.handle_history(request, Now(0));
+    let effects = drain(&mut home);
+    assert!(matches!(
+        effects.last(),
+        Some(HomeEffect::Held { ticket: TICKET })
+    ));
+    for offset in 10..13 {
+        home.handle_log(publication("log:a", offset, 0), Now(0));
+    }
+    drain(&mut home);
+    home.handle_log(entry(13, LogEvent::Whole), Now(0));
+    let effects = drain(&mut home);
+    let [
+        HomeEffect::History {
+            answer: HistoryAnswer::Page { publications, .. },
+            ..
+        },
+    ] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(offsets_of(publications.clone()), [10, 11, 12]);
 }
 
 #[test]
@@ -380,6 +419,7 @@ fn with_two_logs() -> Home {
         for event in [
             LogEvent::Began(Epoch::new(1)),
             LogEvent::CaughtUp { floor: 0 },
+            LogEvent::Whole,
         ] {
             let offset = 0;
             home.handle_log(LogEntry { log, offset, event }, Now(0));
@@ -577,6 +617,9 @@ struct Reader {
     /// What is missing up to here may have gone for something behind that.
     floor: u64,
     is_caught_up: bool,
+    /// The end of the log when the home was caught up: what had holes in histories by then stands up to there.
+    whole: u64,
+    is_whole: bool,
     views: BTreeMap<(usize, usize), u64>,
     serial: u64,
 }
@@ -594,6 +637,8 @@ impl Reader {
             target: None,
             floor: 0,
             is_caught_up: false,
+            whole: 0,
+            is_whole: false,
             views: BTreeMap::new(),
             serial: 0,
         };
@@ -614,7 +659,17 @@ impl Reader {
             self.home.handle_log(entry(self.read, event), tick(now));
             self.began = self.began.max(floor);
             self.read = self.read.max(floor);
+            self.whole = log.last();
         }
+        if self.is_caught_up && !self.is_whole && self.read >= self.whole {
+            self.tell_whole(now);
+        }
+    }
+
+    fn tell_whole(&mut self, now: u64) {
+        self.is_whole = true;
+        self.home
+            .handle_log(entry(self.read, LogEvent::Whole), tick(now));
     }
 
     /// Reads the next entry that is there. What has gone in between is lost.
@@ -632,6 +687,7 @@ impl Reader {
             let event = LogEvent::Lost;
             self.home.handle_log(entry(offset - 1, event), tick(now));
             self.began = offset - 1;
+            self.tell_whole(now);
         } else if is_hole && self.target.is_some() {
             self.floor = offset - 1;
         }
@@ -754,7 +810,7 @@ impl Test {
 
     fn history(&mut self, home: usize, channel: usize) {
         let reader = &mut self.readers[home];
-        if !reader.is_caught_up {
+        if !reader.is_whole {
             return;
         }
         let request = ReadHistory {
