@@ -21,6 +21,7 @@ mod error;
 mod handover;
 mod machine;
 mod mailbox;
+mod nats;
 mod nodes;
 mod proxy;
 mod reload;

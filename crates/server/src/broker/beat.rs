@@ -5,12 +5,12 @@
 //! nodes that write at once one loses and reads again. A beat is written when none has come for a while, too: by it a node knows that it
 //! still hears the stream.
 
-use super::stream::LogStream;
+use super::feed::{FeedError, last_of};
+use super::store::is_overtaken;
 use crate::shards::random_bits;
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
 use myriad_shard::Epoch;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) struct Mark {
 #[derive(Debug, Error)]
 pub(super) enum BeatError {
     #[error("reading the beat: {0}")]
-    Read(#[from] LastRawMessageError),
+    Read(#[from] FeedError),
     #[error("writing the beat: {0}")]
     Write(#[from] PublishError),
     #[error("others write beats without end")]
@@ -75,23 +75,20 @@ pub(super) fn parse(payload: &[u8]) -> Option<Epoch> {
 #[derive(Debug)]
 pub(super) struct Beats<'a> {
     pub(super) context: &'a Context,
-    pub(super) stream: &'a LogStream,
+    /// The stream's name.
+    pub(super) stream: String,
     pub(super) subject: String,
 }
 
 impl Beats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
     async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
-        let read = self.stream.get_last_raw_message_by_subject(&self.subject);
-        match read.await {
-            Ok(message) => Ok(Some(LastBeat {
-                epoch: parse(&message.payload),
-                sequence: message.sequence,
-                stored_ns: message.time.unix_timestamp_nanos(),
-            })),
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let last = last_of(self.context, &self.stream, &self.subject).await?;
+        Ok(last.map(|message| LastBeat {
+            epoch: parse(&message.payload),
+            sequence: message.sequence,
+            stored_ns: message.stored_ns,
+        }))
     }
 
     /// A node that knows the epoch writes a beat behind what is none. Waits for that, as long as nodes may need.
@@ -122,7 +119,7 @@ impl Beats<'_> {
         };
         match acknowledged {
             Ok(ack) => Ok(Some(ack.sequence)),
-            Err(error) if is_conflict(&error) => Ok(None),
+            Err(error) if is_overtaken(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -160,15 +157,6 @@ impl Beats<'_> {
 /// Whether the last message where beats stand is none.
 fn is_rubbish(last: Option<LastBeat>) -> bool {
     last.is_some_and(|beat| beat.epoch.is_none())
-}
-
-/// JetStream has two errors for it: 10071 with one replica, and 10164 with several.
-fn is_conflict(error: &PublishError) -> bool {
-    if error.kind() == PublishErrorKind::WrongLastSequence {
-        return true;
-    }
-    let text = error.to_string();
-    text.contains("10164") || text.contains("10071")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! and begins again without end.
 
 use super::stream::LogStream;
+use crate::nats::{connects_of, header, is_connected};
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::push::OrderedConfig;
 use async_nats::jetstream::message::StreamMessage;
@@ -21,7 +22,6 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Deserialize;
 use serde_json::json;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::task::unconstrained;
@@ -146,8 +146,7 @@ impl Feed {
 
     /// What has happened to it, if it has not gone on as it should. What has come before that is still to be had.
     pub(super) fn fault(&self) -> Option<FeedError> {
-        let is_cut = connects_of(&self.client) != self.connects
-            || self.client.connection_state() != async_nats::connection::State::Connected;
+        let is_cut = connects_of(&self.client) != self.connects || !is_connected(&self.client);
         if is_cut {
             Some(FeedError::Cut)
         } else {
@@ -209,10 +208,7 @@ impl Feed {
 
     /// The consumer says how many messages it has sent, or asks whether they were read.
     fn handle_heartbeat(&self, message: &async_nats::Message) -> Result<(), FeedError> {
-        let header = |name: &str| {
-            let headers = message.headers.as_ref()?;
-            headers.get(name).map(async_nats::HeaderValue::as_str)
-        };
+        let header = |name: &str| header(message.headers.as_ref(), name);
         if let Some(count) = header("Nats-Last-Consumer")
             && count.parse() != Ok(self.count)
         {
@@ -321,10 +317,6 @@ fn read(message: RawMessage) -> Stored {
             is_spoiled: true,
         },
     }
-}
-
-fn connects_of(client: &Client) -> u64 {
-    client.statistics().connects.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use super::answers::{Answers, Waiter};
 use super::remarks::Remarks;
 use super::stream::{LogStream, ensure};
 use super::{BrokerSettings, State};
+use crate::nats::is_connected;
 use crate::nodes::Nodes;
-use async_nats::connection::State as ConnectionState;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, Event};
 use myriad_broker::{Class, Subjects};
@@ -276,9 +276,9 @@ impl Link {
         Some(&self.logs[usize::from(id.0)])
     }
 
-    /// Whether messages reach the servers now, as far as this node knows.
+    /// Whether publications reach the servers now, as far as this node knows.
     pub(super) fn is_connected(&self) -> bool {
-        self.client.connection_state() == ConnectionState::Connected
+        is_connected(&self.client)
     }
 }
 

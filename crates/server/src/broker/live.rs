@@ -2,8 +2,8 @@
 
 use super::link::Link;
 use super::remarks::Remark;
-use async_nats::{HeaderMap, HeaderValue, Message, Subject};
-use futures_util::StreamExt as _;
+use crate::nats::{Messages, header};
+use async_nats::{HeaderMap, Message, Subject};
 use myriad_broker::{Envelope, Unreadable};
 use myriad_shard::{Mesh, PublishRefused, Submission};
 use std::sync::Arc;
@@ -19,8 +19,6 @@ const MESSAGE_OVERHEAD: u32 = 512;
 
 /// Bytes of publications in flight come back within a few of these.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
-/// Between two attempts to subscribe.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// What became of a message that comes into this node.
 pub(super) enum Taken {
@@ -38,8 +36,7 @@ pub(super) fn envelope_of(
     headers: Option<&HeaderMap>,
     payload: &[u8],
 ) -> Result<Envelope, Unreadable> {
-    let header = |name: &str| headers?.get(name).map(HeaderValue::as_str);
-    Envelope::read(header, payload)
+    Envelope::read(|name| header(headers, name), payload)
 }
 
 /// Gives a message its share of the limit of publication bytes: waits for it, so that nothing is lost where this node delivers more
@@ -92,20 +89,15 @@ pub(super) async fn run(link: Arc<Link>, mesh: Mesh) {
 /// Puts what comes in the queue, as long as there is room: the library's own queue counts messages, and each may have a megabyte.
 async fn receive(link: Arc<Link>, queue: UnboundedSender<Waiting>) {
     let room = Arc::new(Semaphore::new(QUEUE_BYTES_MAX as usize));
+    let subject = link.subjects.live_of_all();
+    let mut messages = Messages::of(&link.live, subject, "publications without history").await;
     loop {
-        match link.live.subscribe(link.subjects.live_of_all()).await {
-            Ok(mut messages) => {
-                while let Some(message) = messages.next().await {
-                    let share = share_of(message.length);
-                    match Arc::clone(&room).try_acquire_many_owned(share) {
-                        Ok(permit) => drop(queue.send((message, permit))),
-                        Err(_) => link.state.counts.count_live_dropped(),
-                    }
-                }
-            }
-            Err(error) => tracing::warn!("publications without history cannot be read: {error}"),
+        let message = messages.next().await;
+        let share = share_of(message.length);
+        match Arc::clone(&room).try_acquire_many_owned(share) {
+            Ok(permit) => drop(queue.send((message, permit))),
+            Err(_) => link.state.counts.count_live_dropped(),
         }
-        sleep(RETRY).await;
     }
 }
 

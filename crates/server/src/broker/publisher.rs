@@ -326,7 +326,7 @@ impl Publisher {
 /// Sends what no history keeps to those who listen now.
 async fn send(link: Arc<Link>, channel: Box<str>, live: Live) -> Ended {
     let data = Bytes::copy_from_slice(live.envelope.data());
-    let headers = store::headers(&live.envelope);
+    let headers = store::headers_of(&live.envelope);
     let client = &link.client;
     let sent = client.publish_with_headers(live.subject, headers, data);
     let is_sent =

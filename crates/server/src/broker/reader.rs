@@ -196,7 +196,7 @@ impl Reader {
                             return Err(fault.into());
                         }
                     }
-                    self.keep_beating(&stream, jitter).await?;
+                    self.keep_beating(jitter).await?;
                 }
             }
         }
@@ -225,7 +225,7 @@ impl Reader {
         };
         let is_same = !self.has_changed && !self.log.is_suspect() && self.still_has(extent).await?;
         let reading = &self.reading;
-        let beats = self.beats(&stream);
+        let beats = self.beats();
         let mark = beats
             .mark(|beat| {
                 // If the last message there is no beat, what this node has read is of the epoch that it knows.
@@ -315,10 +315,10 @@ impl Reader {
         }
     }
 
-    fn beats<'a>(&'a self, stream: &'a LogStream) -> Beats<'a> {
+    fn beats(&self) -> Beats<'_> {
         Beats {
             context: &self.link.context,
-            stream,
+            stream: self.link.subjects.stream(&self.log.class),
             subject: self.beat.clone(),
         }
     }
@@ -437,7 +437,7 @@ impl Reader {
                     Step::Tell { offset, event } => self.tell(offset, event),
                     Step::Mark => {
                         let epoch = self.reading.epoch();
-                        let beats = self.beats(stream);
+                        let beats = self.beats();
                         let mark = beats.mark(|beat| beat?.epoch.or(epoch));
                         let mark = mark.await?.sequence;
                         let info = stream.get_info().await;
@@ -505,7 +505,7 @@ impl Reader {
     }
 
     /// Writes a beat when none has come for a while.
-    async fn keep_beating(&mut self, stream: &LogStream, jitter: Duration) -> Result<(), Fault> {
+    async fn keep_beating(&mut self, jitter: Duration) -> Result<(), Fault> {
         let silent = self.heard.elapsed();
         if silent > BEAT_TIMEOUT {
             return Err(Fault::Silent);
@@ -520,7 +520,7 @@ impl Reader {
         }
         self.tried = Instant::now();
         // If another node was first, its beat comes; if nothing comes, the silence grows.
-        let beats = self.beats(stream);
+        let beats = self.beats();
         let written = timeout(BEAT_INTERVAL, beats.write(epoch, self.last_beat)).await;
         match written {
             Ok(Ok(_)) => Ok(()),

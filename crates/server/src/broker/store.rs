@@ -10,7 +10,8 @@ use super::feed::{FeedError, Stored, last_of, look_for};
 use super::link::{Link, Log};
 use super::live::envelope_of;
 use super::remarks::Remark;
-use async_nats::header::{HeaderMap, HeaderValue, NATS_ROLLUP};
+use crate::nats::headers;
+use async_nats::header::{HeaderMap, NATS_ROLLUP};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
@@ -24,9 +25,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Between two attempts: JetStream has no leader, or is still storing the first.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
-/// Errors of JetStream that say that the message may be stored later: another one came first (with one replica, and with several), or
-/// the same one is being stored.
-const CONFLICTS: [u64; 3] = [10071, 10164, 10158];
+/// Errors of JetStream that say that another message came first: with one replica, and with several.
+const OVERTAKEN: [u64; 2] = [10071, 10164];
+/// The one that says that the same message is being stored.
+const IN_PROCESS: u64 = 10158;
 
 /// What a message depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +125,7 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
             Err(_) => return Attempt::Again,
         }
     }
-    let mut headers = headers(&envelope);
+    let mut headers = headers_of(&envelope);
     if pending.order == Order::Removal {
         headers.insert(NATS_ROLLUP, "sub");
     }
@@ -196,19 +198,23 @@ fn is_final(error: &PublishError) -> bool {
     if error.kind() == PublishErrorKind::MaxPayloadExceeded {
         return true;
     }
-    let source = std::error::Error::source(error);
-    let said = source.and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>());
-    said.is_some_and(|said| {
-        (400..500).contains(&said.code()) && !CONFLICTS.contains(&said.error_code().0)
-    })
+    let is_of_request = said(error)
+        .is_some_and(|said| (400..500).contains(&said.code()) && said.error_code().0 != IN_PROCESS);
+    is_of_request && !is_overtaken(error)
+}
+
+/// Whether a message was not stored because it was to be the next one of its subject, and another one came first.
+pub(super) fn is_overtaken(error: &PublishError) -> bool {
+    said(error).is_some_and(|said| OVERTAKEN.contains(&said.error_code().0))
+}
+
+/// What JetStream said.
+fn said(error: &PublishError) -> Option<&async_nats::jetstream::Error> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// The headers of a message.
-pub(super) fn headers(envelope: &Envelope) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in envelope.headers() {
-        let value: HeaderValue = value.as_str().into();
-        headers.insert(name, value);
-    }
-    headers
+pub(super) fn headers_of(envelope: &Envelope) -> HeaderMap {
+    let values = envelope.headers();
+    headers(values.iter().map(|(name, value)| (*name, value.as_str())))
 }

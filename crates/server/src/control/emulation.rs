@@ -164,8 +164,11 @@ async fn emulate(
             control.emulate_elsewhere(&node, encoding, body).await?;
             Ok(StatusCode::NO_CONTENT)
         }
-        Err(EmulatedRefused::Busy) => Err(Refusal::busy(
-            "too many commands are on their way; send them again after a second",
-        )),
+        Err(EmulatedRefused::Busy) => Err(too_many_commands()),
     }
+}
+
+/// The shards of this node, or of the session's, have no room for more commands.
+pub(super) fn too_many_commands() -> Refusal {
+    Refusal::busy("too many commands are on their way; send them again after a second")
 }

@@ -5,7 +5,8 @@ use super::Control;
 use super::api::Method;
 use super::api::everywhere::{answer_node, deadline, told, written};
 use super::api::orders::end_revoked;
-use super::api::presence::{MembersOfNode, counts_of_node, members_of_node};
+use super::api::presence::{counts_of_node, members_of_node, page_of_node};
+use super::emulation::too_many_commands;
 use super::error::Refusal;
 use crate::auth::RevokedEntries;
 use crate::nodes::{Answer, NodeAsk, Wanted, Whom};
@@ -13,7 +14,6 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use myriad_shard::{EmulatedRefused, MembersKind, MembersPage, MembersQuestion};
 use myriad_wire::centrifuge::{EmulationRequest, Encoding};
-use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -90,9 +90,7 @@ impl Control {
         let gathered = nodes.ask(whom, wanted, deadline()).await;
         let is_busy = gathered.answers.iter().any(|(_, answer)| answer == BUSY);
         if is_busy {
-            return Err(Refusal::busy(
-                "too many commands are on their way; send them again after a second",
-            ));
+            return Err(too_many_commands());
         }
         if gathered.missing.is_empty() {
             return Ok(());
@@ -132,17 +130,14 @@ impl Control {
             is_partial: !gathered.missing.is_empty(),
             ..MembersPage::default()
         };
-        let mut users = HashSet::new();
         for (node, answer) in &gathered.answers {
-            let members = told(node, answer).and_then(|result| MembersOfNode::read(node, result));
-            match members {
-                Ok(MembersOfNode::Page { members, has_more }) => {
-                    page.members.extend(members);
-                    page.has_more |= has_more;
-                }
-                Ok(MembersOfNode::Counts(counts)) => {
-                    page.clients += counts.clients;
-                    users.extend(counts.users);
+            let theirs = told(node, answer).and_then(|result| page_of_node(node, result));
+            match theirs {
+                Ok(theirs) => {
+                    page.members.extend(theirs.members);
+                    page.has_more |= theirs.has_more;
+                    page.clients += theirs.clients;
+                    page.users.extend(theirs.users);
                 }
                 Err(fault) => {
                     tracing::warn!("members of another node are missing: {}", fault.detail());
@@ -150,7 +145,6 @@ impl Control {
                 }
             }
         }
-        page.users = users.into_iter().collect();
         page
     }
 

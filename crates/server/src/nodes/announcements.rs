@@ -1,15 +1,14 @@
 //! Joins and leaves on other nodes: by core NATS, at most once. What is lost is said again in the next round
 //! ([`myriad_broker::Announced`], and `hub/home/elsewhere.rs`).
 
-use super::{Nodes, RETRY};
-use async_nats::{HeaderMap, Message, Subscriber};
-use futures_util::StreamExt as _;
+use super::Nodes;
+use crate::nats::{Messages, header, headers};
+use async_nats::Message;
 use myriad_broker::Announced;
 use myriad_shard::{Mesh, Told};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
 impl Nodes {
     /// Has the other nodes told. What does not fit into the queue is said again in a round.
@@ -29,10 +28,8 @@ impl Nodes {
             Some(channel) => self.subjects.announced(channel),
             None => self.subjects.announced_to_all(),
         };
-        let mut headers = HeaderMap::new();
-        for (name, value) in announced.headers {
-            headers.insert(name, value);
-        }
+        let values = announced.headers.iter();
+        let headers = headers(values.map(|(name, value)| (*name, value.as_str())));
         let data = announced.data.into();
         let sent = self.client.publish_with_headers(subject, headers, data);
         if let Err(error) = sent.await {
@@ -48,33 +45,15 @@ pub(super) async fn say(nodes: Arc<Nodes>, homes: usize, mut queue: mpsc::Receiv
     }
 }
 
-/// Subscribes to what other nodes tell.
-pub(super) async fn subscribe(nodes: &Nodes) -> Subscriber {
-    loop {
-        let subject = nodes.subjects.announced_of_all();
-        match nodes.client.subscribe(subject).await {
-            Ok(messages) => return messages,
-            Err(error) => tracing::warn!("joins and leaves cannot be heard: {error}"),
-        }
-        sleep(RETRY).await;
-    }
-}
-
 /// Gives homes what other nodes tell, until the runtime ends.
-pub(super) async fn hear(nodes: Arc<Nodes>, mesh: Mesh, mut messages: Subscriber) {
+pub(super) async fn hear(nodes: Arc<Nodes>, mesh: Mesh, mut messages: Messages) {
     loop {
-        while let Some(message) = messages.next().await {
-            take(&nodes, &mesh, &message);
-        }
-        messages = subscribe(&nodes).await;
+        take(&nodes, &mesh, &messages.next().await);
     }
 }
 
 fn take(nodes: &Nodes, mesh: &Mesh, message: &Message) {
-    let header = |name: &str| {
-        let headers = message.headers.as_ref()?;
-        headers.get(name).map(async_nats::HeaderValue::as_str)
-    };
+    let header = |name: &str| header(message.headers.as_ref(), name);
     let channel = nodes.subjects.channel_of_announced(&message.subject);
     if channel.is_none() && *message.subject != *nodes.subjects.announced_to_all() {
         return;

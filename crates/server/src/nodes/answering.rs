@@ -1,14 +1,12 @@
 //! What other nodes ask this one.
 
-use super::message::{ASK, END, FAILED, Headers, NODE, PART, SEED, WHAT, WHOLE, headers};
-use super::{Nodes, RETRY};
+use super::Nodes;
+use super::message::{ASK, END, FAILED, Headers, NODE, PART, SEED, WHAT, WHOLE};
+use crate::nats::{Messages, headers};
 use async_nats::{Message, PublishError};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream::select;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
 
 /// Questions of other nodes that are answered at once.
 const ANSWERS_MAX: usize = 64;
@@ -43,38 +41,31 @@ pub(crate) async fn answer(nodes: Arc<Nodes>, answerer: Arc<impl Answer>) {
     let places = Arc::new(Semaphore::new(ANSWERS_MAX));
     let to_all = nodes.subjects.control("ask");
     let to_us = nodes.subjects.control(&format!("ask.{}", nodes.name));
+    let asks = |subject| Messages::of(&nodes.client, subject, "what other nodes ask");
+    let (mut to_all, mut to_us) = tokio::join!(asks(to_all), asks(to_us));
     loop {
-        let subscribed = tokio::try_join!(
-            nodes.client.subscribe(to_all.clone()),
-            nodes.client.subscribe(to_us.clone()),
-        );
-        match subscribed {
-            Ok((to_all, to_us)) => {
-                let mut asks = select(to_all, to_us);
-                while let Some(message) = asks.next().await {
-                    let Some((asker, ask)) = read(&message) else {
-                        continue;
-                    };
-                    if asker.node == nodes.name {
-                        continue;
-                    }
-                    let nodes = Arc::clone(&nodes);
-                    let answerer = Arc::clone(&answerer);
-                    let place = Arc::clone(&places).try_acquire_owned().ok();
-                    tokio::spawn(async move {
-                        let answer = match &place {
-                            Some(_) => answerer.answer(ask).await,
-                            None => None,
-                        };
-                        if let Err(error) = send(&nodes, &asker, answer).await {
-                            tracing::warn!("node {} is not answered: {error}", asker.node);
-                        }
-                    });
-                }
-            }
-            Err(error) => tracing::warn!("what other nodes ask cannot be heard: {error}"),
+        let message = tokio::select! {
+            message = to_all.next() => message,
+            message = to_us.next() => message,
+        };
+        let Some((asker, ask)) = read(&message) else {
+            continue;
+        };
+        if asker.node == nodes.name {
+            continue;
         }
-        sleep(RETRY).await;
+        let nodes = Arc::clone(&nodes);
+        let answerer = Arc::clone(&answerer);
+        let place = Arc::clone(&places).try_acquire_owned().ok();
+        tokio::spawn(async move {
+            let answer = match &place {
+                Some(_) => answerer.answer(ask).await,
+                None => None,
+            };
+            if let Err(error) = send(&nodes, &asker, answer).await {
+                tracing::warn!("node {} is not answered: {error}", asker.node);
+            }
+        });
     }
 }
 

@@ -1,15 +1,15 @@
 //! Questions to other nodes, and their answers.
 
-use super::message::{ASK, END, FAILED, Headers, NODE, PART, SEED, WHAT, headers};
-use super::{Nodes, RETRY};
+use super::Nodes;
+use super::message::{ASK, END, FAILED, Headers, NODE, PART, SEED, WHAT};
+use crate::nats::{Messages, headers};
 use async_nats::Message;
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use myriad_broker::{Gather, Gathered};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// Questions under way at once. Each holds its answers in memory.
 const ASKS_MAX: usize = 64;
@@ -199,16 +199,9 @@ impl Waiting<'_> {
 /// Hears answers, until the runtime ends.
 pub(super) async fn hear_answers(nodes: Arc<Nodes>) {
     let subject = nodes.subjects.control(&format!("answer.{}", nodes.name));
+    let mut answers = Messages::of(&nodes.client, subject, "answers of other nodes").await;
     loop {
-        match nodes.client.subscribe(subject.clone()).await {
-            Ok(mut answers) => {
-                while let Some(message) = answers.next().await {
-                    // What is no answer of ours is somebody else's mistake.
-                    let _ = nodes.take(&message);
-                }
-            }
-            Err(error) => tracing::warn!("answers of other nodes cannot be heard: {error}"),
-        }
-        sleep(RETRY).await;
+        // What is no answer of ours is somebody else's mistake.
+        let _ = nodes.take(&answers.next().await);
     }
 }

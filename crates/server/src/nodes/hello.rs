@@ -1,24 +1,24 @@
 //! Hello and goodbye: who is there.
 
-use super::message::{Headers, NODE, headers};
-use super::{Nodes, RETRY};
+use super::Nodes;
+use super::message::{Headers, NODE};
+use crate::nats::{Messages, connects_of, headers};
 use crate::shards::monotonic_now;
-use async_nats::{PublishError, Subject};
-use futures_util::StreamExt as _;
+use async_nats::PublishError;
 use myriad_broker::HELLO_NS;
 use myriad_shard::{FromNode, Mesh, NodeSays};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 /// What a node says.
 const HELLO: &[u8] = b"hello";
 const GOODBYE: &[u8] = b"goodbye";
 
-fn subject(nodes: &Nodes) -> Subject {
-    nodes.subjects.control("hello").into()
+fn subject(nodes: &Nodes) -> String {
+    nodes.subjects.control("hello")
 }
 
 /// Tells homes which nodes have gone.
@@ -33,9 +33,7 @@ fn tell_gone(nodes: &Nodes, mesh: &Mesh) {
 
 /// Says hello every second. After a failure of the connection, all others are newcomers: neither side knows what it has missed.
 pub(super) async fn say(nodes: Arc<Nodes>, mesh: Mesh, newcomers: mpsc::Sender<String>) {
-    let statistics = nodes.client.statistics();
-    let connects = || statistics.connects.load(Ordering::Relaxed);
-    let mut known = connects();
+    let mut known = connects_of(&nodes.client);
     let mut ticks = interval(Duration::from_nanos(HELLO_NS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -53,8 +51,9 @@ pub(super) async fn say(nodes: Arc<Nodes>, mesh: Mesh, newcomers: mpsc::Sender<S
         if nodes.is_connected() && nodes.needs_round.swap(false, Ordering::Relaxed) {
             mesh.begin_round(nodes.next_round());
         }
-        if nodes.is_connected() && connects() > known {
-            known = connects();
+        let connects = connects_of(&nodes.client);
+        if nodes.is_connected() && connects > known {
+            known = connects;
             mesh.begin_round(nodes.next_round());
             for node in others {
                 let _ = newcomers.try_send(node);
@@ -80,28 +79,22 @@ async fn publish(nodes: &Nodes, what: &'static [u8]) -> Result<(), PublishError>
 
 /// Hears what the others say, until the runtime ends.
 pub(super) async fn hear(nodes: Arc<Nodes>, mesh: Mesh, newcomers: mpsc::Sender<String>) {
+    let mut said = Messages::of(&nodes.client, subject(&nodes), "other nodes").await;
     loop {
-        match nodes.client.subscribe(subject(&nodes)).await {
-            Ok(mut said) => {
-                while let Some(message) = said.next().await {
-                    let Some(node) = Headers(&message).text(NODE) else {
-                        continue;
-                    };
-                    if *message.payload == *GOODBYE {
-                        nodes.lock_others().forget(node);
-                        nodes.lock_pending().forget(node);
-                        tell_gone(&nodes, &mesh);
-                    } else if nodes.lock_others().hear(node, monotonic_now()) {
-                        tracing::info!("node {node} is there");
-                        tell_gone(&nodes, &mesh);
-                        // It need not wait for our next hello to know us.
-                        let _ = publish(&nodes, HELLO).await;
-                        let _ = newcomers.try_send(node.to_owned());
-                    }
-                }
-            }
-            Err(error) => tracing::warn!("other nodes cannot be heard: {error}"),
+        let message = said.next().await;
+        let Some(node) = Headers(&message).text(NODE) else {
+            continue;
+        };
+        if *message.payload == *GOODBYE {
+            nodes.lock_others().forget(node);
+            nodes.lock_pending().forget(node);
+            tell_gone(&nodes, &mesh);
+        } else if nodes.lock_others().hear(node, monotonic_now()) {
+            tracing::info!("node {node} is there");
+            tell_gone(&nodes, &mesh);
+            // It need not wait for our next hello to know us.
+            let _ = publish(&nodes, HELLO).await;
+            let _ = newcomers.try_send(node.to_owned());
         }
-        sleep(RETRY).await;
     }
 }

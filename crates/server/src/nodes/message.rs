@@ -1,6 +1,7 @@
 //! What nodes say to each other, as headers of NATS.
 
-use async_nats::{HeaderMap, Message};
+use crate::nats::header;
+use async_nats::Message;
 
 /// Who says it.
 pub(super) const NODE: &str = "Myriad-Node";
@@ -24,20 +25,10 @@ pub(super) struct Headers<'m>(pub(super) &'m Message);
 
 impl<'m> Headers<'m> {
     pub(super) fn text(&self, name: &str) -> Option<&'m str> {
-        let headers = self.0.headers.as_ref()?;
-        headers.get(name).map(async_nats::HeaderValue::as_str)
+        header(self.0.headers.as_ref(), name)
     }
 
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }
-}
-
-/// Headers of these values.
-pub(super) fn headers<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in values {
-        headers.insert(name, value);
-    }
-    headers
 }

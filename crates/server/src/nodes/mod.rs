@@ -15,9 +15,9 @@ pub(crate) use answering::{Answer, NodeAsk, answer};
 pub(crate) use asking::{Wanted, Whom};
 pub(crate) use counts::NodesCounts;
 
+use crate::nats::{Messages, is_connected};
 use asking::Pending;
 use async_nats::Client;
-use async_nats::connection::State as ConnectionState;
 use myriad_broker::Subjects;
 use myriad_shard::{Mesh, Told};
 use std::collections::HashMap;
@@ -27,8 +27,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Between two attempts to subscribe.
-const RETRY: Duration = Duration::from_secs(1);
 /// Joins and leaves that wait to be told.
 const TOLD_MAX: usize = 65_536;
 /// Names of newcomers that wait to be noticed.
@@ -97,7 +95,8 @@ impl Nodes {
     pub(crate) async fn follow(self: &Arc<Self>, mesh: Mesh) -> mpsc::Receiver<String> {
         let (newcomers, names) = mpsc::channel(NEWCOMERS_MAX);
         // Whoever hears of this node may tell it something at once.
-        let told = announcements::subscribe(self).await;
+        let subject = self.subjects.announced_of_all();
+        let told = Messages::of(&self.client, subject, "joins and leaves").await;
         let nodes = || Arc::clone(self);
         tokio::spawn(announcements::hear(nodes(), mesh.clone(), told));
         let queue = self
@@ -121,7 +120,7 @@ impl Nodes {
     }
 
     fn is_connected(&self) -> bool {
-        self.client.connection_state() == ConnectionState::Connected
+        is_connected(&self.client)
     }
 
     fn lock_others(&self) -> MutexGuard<'_, myriad_broker::Nodes> {

@@ -2,7 +2,7 @@
 
 use super::super::Control;
 use super::asking::{self, page_size};
-use super::everywhere::{Everywhere, Merged};
+use super::everywhere::{Everywhere, Merged, parsed};
 use super::fault::{Code, Fault};
 use super::json::push_string;
 use super::method::{Request, Scope};
@@ -101,20 +101,15 @@ impl<'a> Everywhere<'a> for Channels<'a> {
             let channels_max = page_size(self.limit, CHANNELS_MAX)?;
             let pages = results
                 .iter()
-                .map(|result| serde_json::from_str::<Page<'_>>(result.get()));
-            let pages: Result<Vec<_>, _> = pages.collect();
-            let pages = pages.map_err(|error| Fault::of_another_version(&error))?;
-            merge(
-                pages.into_iter().map(ChannelsPage::from),
-                channels_max,
-                is_whole,
-            )
+                .map(|result| parsed::<Page<'_>>(result.get()).map(ChannelsPage::from));
+            let pages: Vec<_> = pages.collect::<Result<_, _>>()?;
+            merge(pages.into_iter(), channels_max, is_whole)
         };
         Merged::List(merged())
     }
 }
 
-/// The channels of all shards, or of all nodes, or the first of them. A channel among the first of all is among the first of every shard that has it.
+/// The channels of all shards or of all nodes, or the first of them. A channel among the first of all is among the first wherever it is.
 fn merge(pages: impl Iterator<Item = ChannelsPage>, channels_max: usize, is_whole: bool) -> Reply {
     let (mut channels, mut has_more) = (BTreeMap::new(), false);
     for page in pages {

@@ -2,7 +2,7 @@
 
 use super::super::Control;
 use super::asking::{self, page_size};
-use super::everywhere::{answer_node, deadline, told, with_missing};
+use super::everywhere::{answer_node, deadline, parsed, told, with_missing};
 use super::fault::Fault;
 use super::json::{push_named_bytes, push_string};
 use super::method::{Method, Request, Scope};
@@ -147,8 +147,7 @@ impl Connections<'_> {
                 };
                 told(name, answer)?.get().to_owned()
             };
-            let page: Page<'_> =
-                serde_json::from_str(&result).map_err(|error| Fault::of_another_version(&error))?;
+            let page: Page<'_> = parsed(&result)?;
             count += page.connections.len();
             for (client, connection) in page.connections {
                 let comma = if all.is_empty() { "" } else { "," };

@@ -156,6 +156,11 @@ pub(in super::super) fn told<'j>(node: &str, answer: &'j [u8]) -> Result<&'j Raw
     }
 }
 
+/// A node's result in its form.
+pub(super) fn parsed<'j, T: Deserialize<'j>>(result: &'j str) -> Result<T, Fault> {
+    serde_json::from_str(result).map_err(|error| Fault::of_another_version(&error))
+}
+
 /// A result that names the nodes that are missing in it.
 pub(super) fn with_missing(Json(mut json): Json, missing: &[&str]) -> Json {
     if missing.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::super::Control;
 use super::asking;
-use super::everywhere::{self, Everywhere, Merged};
+use super::everywhere::{self, Everywhere, Merged, parsed};
 use super::fault::Fault;
 use super::json::push_string;
 use super::method::{Request, Scope};
@@ -79,8 +79,7 @@ impl<'a> Everywhere<'a> for Info {
         let merge = || -> Reply {
             let mut all = Vec::new();
             for result in results {
-                let read = serde_json::from_str::<Nodes<'_>>(result.get());
-                let read = read.map_err(|error| Fault::of_another_version(&error))?;
+                let read: Nodes<'_> = parsed(result.get())?;
                 all.extend(read.nodes.iter().map(|node| node.get()));
             }
             Ok(Json(format!(r#"{{"nodes":[{}]}}"#, all.join(","))))

@@ -2,7 +2,7 @@
 
 use super::super::Control;
 use super::asking::{self, Turn, page_size};
-use super::everywhere::{self, Everywhere, Merged};
+use super::everywhere::{self, Everywhere, Merged, parsed};
 use super::fault::{Code, Fault};
 use super::json::push_client;
 use super::method::{Request, Scope};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 /// Members of one result.
@@ -94,40 +94,43 @@ impl<'a> Request<'a> for Presence<'a> {
             members_max,
         };
         let (pages, _turn) = ask(control, &inquiry).await?;
-        members(pages, members_max, is_whole)
+        let has_more = pages.iter().any(|page| page.has_more);
+        let mut members: Vec<_> = pages.into_iter().flat_map(|page| page.members).collect();
+        members.sort_unstable_by_key(|info| info.client);
+        let members = members.iter().map(|info| (info.client, info));
+        list(members, has_more, (members_max, is_whole), push_client)
     }
 }
 
-fn too_many(members_max: usize) -> Fault {
-    Fault::new(
-        Code::LimitExceeded,
-        format!(
-            "the channel has more than {members_max} clients; read pages by \"limit\" and \"cursor\""
-        ),
-    )
-}
-
-/// The members of all shards, or the first of them.
-fn members(pages: Vec<MembersPage>, members_max: usize, is_whole: bool) -> Reply {
-    let has_more = pages.iter().any(|page| page.has_more);
-    let mut members: Vec<_> = pages.into_iter().flat_map(|page| page.members).collect();
+/// The first of these members, which are in the order of their ids. `has_more` if there are others behind them. Where all are wanted,
+/// part of the list must not pass for the whole.
+fn list<C: Copy + Display, M>(
+    members: impl ExactSizeIterator<Item = (C, M)>,
+    has_more: bool,
+    (members_max, is_whole): (usize, bool),
+    push: impl Fn(M, &mut String),
+) -> Reply {
     let has_more = has_more || members.len() > members_max;
     if has_more && is_whole {
-        // Part of a list must not pass for the whole.
-        return Err(too_many(members_max));
+        return Err(Fault::new(
+            Code::LimitExceeded,
+            format!(
+                "the channel has more than {members_max} clients; read pages by \"limit\" and \"cursor\""
+            ),
+        ));
     }
-    members.sort_unstable_by_key(|info| info.client);
-    members.truncate(members_max);
-    let mut json = String::with_capacity(32 + 160 * members.len());
+    let mut json = String::with_capacity(32 + 160 * members.len().min(members_max));
     json.push_str(r#"{"presence":{"#);
-    for (index, info) in members.iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        write!(json, "{comma}\"{}\":", info.client).expect("a String takes everything");
-        push_client(info, &mut json);
+    let mut last = None;
+    for (client, member) in members.take(members_max) {
+        let comma = if last.is_none() { "" } else { "," };
+        write!(json, r#"{comma}"{client}":"#).expect("a String takes everything");
+        push(member, &mut json);
+        last = Some(client);
     }
     json.push('}');
-    if let Some(last) = members.last().filter(|_| has_more) {
-        write!(json, r#","cursor":"{}""#, last.client).expect("a String takes everything");
+    if let Some(last) = last.filter(|_| has_more) {
+        write!(json, r#","cursor":"{last}""#).expect("a String takes everything");
     }
     json.push('}');
     Ok(Json(json))
@@ -169,10 +172,10 @@ impl PresenceStats<'_> {
 
 /// How many members there are. Nodes tell each other this; the API tells only how many users there are.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(in super::super) struct Counts {
-    pub(in super::super) clients: u32,
+struct Counts {
+    clients: u32,
     /// Hashes of users, with one seed on all nodes.
-    pub(in super::super) users: HashSet<u64>,
+    users: HashSet<u64>,
 }
 
 impl Counts {
@@ -201,28 +204,12 @@ impl<'a> Everywhere<'a> for Presence<'a> {
             let members_max = page_size(self.limit, MEMBERS_MAX)?;
             let (mut members, mut has_more) = (BTreeMap::new(), false);
             for result in results {
-                let page: Page<'_> = serde_json::from_str(result.get())
-                    .map_err(|error| Fault::of_another_version(&error))?;
+                let page: Page<'_> = parsed(result.get())?;
                 members.extend(page.presence);
                 has_more |= page.cursor.is_some();
             }
-            has_more |= members.len() > members_max;
-            if has_more && is_whole {
-                return Err(too_many(members_max));
-            }
-            let mut json = String::from(r#"{"presence":{"#);
-            let mut last = None;
-            for (index, (client, member)) in members.iter().take(members_max).enumerate() {
-                let comma = if index == 0 { "" } else { "," };
-                write!(json, r#"{comma}"{client}":{member}"#).expect("a String takes everything");
-                last = Some(client);
-            }
-            json.push('}');
-            if let Some(last) = last.filter(|_| has_more) {
-                write!(json, r#","cursor":"{last}""#).expect("a String takes everything");
-            }
-            json.push('}');
-            Ok(Json(json))
+            let push = |member: &RawValue, json: &mut String| json.push_str(member.get());
+            list(members.into_iter(), has_more, (members_max, is_whole), push)
         };
         Merged::List(merge())
     }
@@ -233,8 +220,7 @@ impl<'a> Everywhere<'a> for PresenceStats<'a> {
         let merge = || -> Reply {
             let mut all = Counts::default();
             for result in results {
-                let counts: Counts = serde_json::from_str(result.get())
-                    .map_err(|error| Fault::of_another_version(&error))?;
+                let counts: Counts = parsed(result.get())?;
                 all.clients = all.clients.saturating_add(counts.clients);
                 all.users.extend(counts.users);
             }
@@ -266,15 +252,6 @@ pub(in super::super) fn counts_of_node(channel: &str) -> String {
     Json::of(&request).0
 }
 
-/// What a node says of a channel's members.
-pub(in super::super) enum MembersOfNode {
-    Page {
-        members: Vec<ClientInfo>,
-        has_more: bool,
-    },
-    Counts(Counts),
-}
-
 /// A member as the API tells it.
 #[derive(Deserialize)]
 struct Member<'a> {
@@ -291,24 +268,27 @@ struct Member<'a> {
     b64chan_info: Option<Cow<'a, str>>,
 }
 
-impl MembersOfNode {
-    /// Reads the result of [`Presence`] or of [`PresenceStats`].
-    pub(in super::super) fn read(node: &str, result: &RawValue) -> Result<Self, Fault> {
-        let json = result.get();
-        let read = || {
-            if let Ok(counts) = serde_json::from_str(json) {
-                return Some(Self::Counts(counts));
-            }
-            let page: Page<'_> = serde_json::from_str(json).ok()?;
-            let members = page.presence.values();
-            let members = members.map(|member| info_of(member.get()));
-            Some(Self::Page {
-                members: members.collect::<Option<_>>()?,
-                has_more: page.cursor.is_some(),
-            })
-        };
-        read().ok_or_else(|| Fault::of_another_version(&node))
-    }
+/// What a node says of a channel's members: the result of [`Presence`] or of [`PresenceStats`].
+pub(in super::super) fn page_of_node(node: &str, result: &RawValue) -> Result<MembersPage, Fault> {
+    let json = result.get();
+    let read = || {
+        if let Ok(counts) = serde_json::from_str::<Counts>(json) {
+            return Some(MembersPage {
+                clients: counts.clients,
+                users: counts.users.into_iter().collect(),
+                ..MembersPage::default()
+            });
+        }
+        let page: Page<'_> = serde_json::from_str(json).ok()?;
+        let members = page.presence.values();
+        let members = members.map(|member| info_of(member.get()));
+        Some(MembersPage {
+            members: members.collect::<Option<_>>()?,
+            has_more: page.cursor.is_some(),
+            ..MembersPage::default()
+        })
+    };
+    read().ok_or_else(|| Fault::of_another_version(&node))
 }
 
 fn info_of(json: &str) -> Option<ClientInfo> {
@@ -412,6 +392,6 @@ mod tests {
             )
         );
         assert!(info_of(r#"{"user":"1","client":"x"}"#).is_none());
-        assert!(MembersOfNode::read("b", &raw("7")).is_err());
+        assert!(page_of_node("b", &raw("7")).is_err());
     }
 }
