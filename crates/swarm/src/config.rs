@@ -18,7 +18,9 @@ pub use crate::engine::framing::{
 pub use arrival::{Arrival, ArrivalStage, CrowdSize};
 pub use commands::{Action, Command};
 pub(crate) use flows::CALL_CONNECTIONS_DEFAULT;
-pub use flows::{Call, ClientRequest, Flow, FlowError, FlowRoute, Flows, Reply, Said, StampPlace};
+pub use flows::{
+    Call, ClientRequest, Flow, FlowError, FlowRoute, Flows, Reply, RequestText, Said, StampPlace,
+};
 pub use framing::FramingError;
 pub use incidents::{Comeback, Incident, What};
 pub(crate) use load::Answered;

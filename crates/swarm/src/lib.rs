@@ -64,7 +64,7 @@ pub use config::{
     ClientRequest, Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow,
     FlowError, FlowRoute, Flows, FrameMark, Framing, FramingError, Incident, LengthCounts,
     LengthField, LengthForm, LiveStyle, Pace, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
-    Reply, Requests, Said, StampPlace, Think, Tls, Unfit, What,
+    Reply, RequestText, Requests, Said, StampPlace, Think, Tls, Unfit, What,
 };
 pub use config_error::{ConfigError, ThresholdRefused};
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};

@@ -7,37 +7,26 @@ mod support;
 
 use myriad_swarm::{Config, Driver, Interrupt, LiveStyle, Outcome, Report, Scenario};
 use std::collections::HashSet;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::program::Program;
 use support::{drivers, read_body, read_head};
 
-/// The server of `scenarios/servers/api.mjs`. It ends with its standard input.
+/// The server of `scenarios/servers/api.mjs`.
 struct Api {
-    process: Child,
     address: SocketAddr,
+    _program: Program,
 }
 
 impl Api {
     fn start(arguments: &[&str]) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/servers");
-        let mut process = Command::new("node")
-            .arg(folder.join("api.mjs"))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let output = process.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().unwrap();
+        let program = Program::start("node", "api.mjs", arguments);
         Self {
-            process,
-            address: ([127, 0, 0, 1], port).into(),
+            address: program.address,
+            _program: program,
         }
     }
 
@@ -49,13 +38,6 @@ impl Api {
         stream.read_to_string(&mut answer).unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         serde_json::from_str(body).unwrap()
-    }
-}
-
-impl Drop for Api {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        self.process.wait().unwrap();
     }
 }
 

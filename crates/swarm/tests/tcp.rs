@@ -11,33 +11,22 @@ use myriad_swarm::{
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use support::program::Program;
 use support::{SHORT_SETTLE, drivers};
 
-/// The server of `scenarios/servers/chat.py`. It ends with its standard input.
+/// The server of `scenarios/servers/chat.py`.
 struct Chat {
-    process: Child,
     address: SocketAddr,
+    _program: Program,
 }
 
 impl Chat {
     fn start(arguments: &[&str]) -> Self {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/servers/chat.py");
-        let mut process = Command::new("python3")
-            .arg(program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let output = process.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().unwrap();
+        let program = Program::start("python3", "chat.py", arguments);
         Self {
-            process,
-            address: ([127, 0, 0, 1], port).into(),
+            address: program.address,
+            _program: program,
         }
     }
 
@@ -48,13 +37,6 @@ impl Chat {
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
-    }
-}
-
-impl Drop for Chat {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        self.process.wait().unwrap();
     }
 }
 

@@ -108,38 +108,38 @@ impl FlowRoute {
             // Its answer is all that is expected.
             Self::Request(_) => false,
             Self::Http(call) => {
-                let values = call.headers.iter().map(|(_, value)| value);
-                let mut parts = values.chain(&call.body).chain(std::iter::once(&call.url));
+                let values = call.text.headers.iter().map(|(_, value)| value);
+                let parts = values.chain(&call.text.body);
+                let mut parts = parts.chain(std::iter::once(&call.url));
                 parts.any(has_stamp)
             }
         }
     }
 }
 
-/// An HTTP request of a flow. All its texts are templates.
+/// An HTTP request of a flow, by callers beside the crowd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Where to; no variables up to the path.
     pub url: String,
-    /// POST with a body, GET without one, unless it is given.
-    pub method: Option<String>,
-    /// Beside the ones that HTTP needs.
-    pub headers: Vec<(String, String)>,
-    /// The body.
-    pub body: Option<String>,
-    /// A regular expression that the answer's body matches.
-    pub answer: Option<String>,
-    /// Statuses that an answer may have; empty: any of success.
-    pub statuses: Vec<u16>,
+    /// What it says.
+    pub text: RequestText,
     /// Requests under way at once, each on a kept connection.
     pub connections: u32,
 }
 
-/// A request of a client. All its texts are templates.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRequest {
     /// Path and query, behind the path of the target.
     pub path: String,
+    /// What it says.
+    pub text: RequestText,
+}
+
+/// What requests of callers and of clients say, and what is to be answered. All texts are templates, as their URLs and paths are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestText {
     /// POST with a body, GET without one, unless it is given.
     pub method: Option<String>,
     /// Beside the ones that HTTP needs.

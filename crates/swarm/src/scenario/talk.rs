@@ -4,8 +4,8 @@ use super::fault::Problem;
 use super::fill::{Wrong, read};
 use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Scenario};
 use crate::config::{
-    self, CALL_CONNECTIONS_DEFAULT, Call, ClientRequest, Command, FlowRoute, Flows, Pace, Said,
-    StampPlace,
+    self, CALL_CONNECTIONS_DEFAULT, Call, ClientRequest, Command, FlowRoute, Flows, Pace,
+    RequestText, Said, StampPlace,
 };
 use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
 use crate::engine::flows::groups::GroupRule;
@@ -197,14 +197,21 @@ fn call(given: Flow) -> Result<FlowRoute, Wrong> {
         return Err((FLOWS, Problem::Either(key, "url")));
     }
     Ok(FlowRoute::Http(Call {
-        url: given.url.unwrap_or_default(),
+        connections: given.connections.unwrap_or(CALL_CONNECTIONS_DEFAULT),
+        url: given.url.clone().unwrap_or_default(),
+        text: text(given),
+    }))
+}
+
+/// What a request says.
+fn text(given: Flow) -> RequestText {
+    RequestText {
         method: given.method,
         headers: given.headers.into_iter().collect(),
         body: given.send,
         answer: given.answer,
         statuses: given.status,
-        connections: given.connections.unwrap_or(CALL_CONNECTIONS_DEFAULT),
-    }))
+    }
 }
 
 /// A request of clients.
@@ -223,12 +230,8 @@ fn request(given: Flow) -> Result<FlowRoute, Wrong> {
     }
     let missing = || (FLOWS, Problem::MissingKey("path".to_owned()));
     Ok(FlowRoute::Request(ClientRequest {
-        path: given.path.ok_or_else(missing)?,
-        method: given.method,
-        headers: given.headers.into_iter().collect(),
-        body: given.send,
-        answer: given.answer,
-        statuses: given.status,
+        path: given.path.clone().ok_or_else(missing)?,
+        text: text(given),
     }))
 }
 

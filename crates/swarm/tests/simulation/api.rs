@@ -4,20 +4,18 @@
 //! Whatever happens, each request is answered, refused or counted as unanswered, a terminal asks one thing at a time, and what
 //! may not be done twice is done once.
 
-use super::Manual;
+use super::run::Run;
 use crate::clock::Clock as _;
-use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::engine::shared::{Ending, Order, Shared, Stage};
 use crate::failure::Failure;
 use crate::scenario::Scenario;
 use myriad_reactor::Driver;
-use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Faults, PeerId, Prng, SimNet};
 use myriad_wire::http::{HeadLimits, parse_request};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 const SEEDS: u64 = 200;
@@ -73,12 +71,8 @@ struct Peer {
 }
 
 struct World {
-    net: SimNet,
+    run: Run,
     prng: Prng,
-    clock: Manual,
-    plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    crowds: Vec<Option<Crowd<Sim>>>,
     peers: Vec<Peer>,
     is_unkind: bool,
     is_quiet: bool,
@@ -96,7 +90,7 @@ fn every_request_is_accounted_for_and_none_is_done_twice_that_may_not_be() {
             world.settle();
             world.check();
             world.close();
-            (world.totals(), world.figures())
+            (world.run.totals(), world.figures())
         });
         match outcome {
             Ok((totals, figures)) => {
@@ -138,22 +132,12 @@ impl World {
         let mut prng = Prng::new(seed);
         let faults = Faults::mixed(&mut prng);
         let is_unkind = prng.one_in(2);
-        let plan = Arc::new(plan(seed, &mut prng));
-        let shared = Arc::new(Shared::of_plan(&plan));
-        let (net, clock) = (SimNet::new(seed, faults), Manual::default());
-        let crowds = (0..plan.threads).map(|thread| {
-            let part = plan.part(thread);
-            let reactor = net.reactor(plan.sockets_max(part));
-            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
-            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
-        });
+        let plan = plan(seed, &mut prng);
+        let shared = Shared::of_plan(&plan);
+        let net = SimNet::new(seed, faults);
         Self {
-            crowds: crowds.collect(),
-            net,
+            run: Run::new(plan, shared, net),
             prng,
-            clock,
-            plan,
-            shared,
             peers: Vec::new(),
             is_unkind,
             is_quiet: false,
@@ -163,27 +147,15 @@ impl World {
 
     fn step(&mut self) {
         self.serve_all();
-        self.turn();
-        let holds = |shared: &Shared| shared.accounts().all(|it| it.stage == Stage::Holding);
-        if self.shared.connected_at().is_none() && holds(&self.shared) {
-            self.shared.note_connected(self.clock.now());
-            self.shared.begin_schedule(self.clock.now(), None);
+        self.run.turn();
+        if self.run.shared.connected_at().is_none() && self.run.holds() {
+            self.run.note_connected();
         }
-        let jump = self.prng.below(40) as u64;
-        self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
-    }
-
-    fn turn(&mut self) {
-        for crowd in &mut self.crowds {
-            let Some(running) = crowd else { continue };
-            if running.turn(&self.clock).unwrap() == Turned::Done {
-                *crowd = None;
-            }
-        }
+        self.run.pass(self.prng.below(40) as u64);
     }
 
     fn serve_all(&mut self) {
-        for dialed in self.net.dialed() {
+        for dialed in self.run.net.dialed() {
             self.peers.push(Peer {
                 id: dialed.peer,
                 input: Vec::new(),
@@ -209,7 +181,7 @@ impl World {
         if peer.is_over {
             return;
         }
-        peer.input.append(&mut self.net.read(peer.id));
+        peer.input.append(&mut self.run.net.read(peer.id));
         let head = parse_request(&peer.input, HeadLimits::default()).unwrap();
         if let Some(head) = head {
             let length = head.header("content-length").map_or(0, |value| {
@@ -224,9 +196,9 @@ impl World {
                 peer.input.clear();
             }
         }
-        if self.net.end(peer.id).is_some() {
+        if self.run.net.end(peer.id).is_some() {
             peer.is_over = true;
-            self.net.close(peer.id);
+            self.run.net.close(peer.id);
         }
     }
 
@@ -237,7 +209,7 @@ impl World {
             return;
         }
         if self.prng.one_in(2) {
-            self.net.write(peer.id, TIMEOUT.as_bytes());
+            self.run.net.write(peer.id, TIMEOUT.as_bytes());
         }
         self.end(index);
     }
@@ -247,9 +219,9 @@ impl World {
         let peer = &mut self.peers[index];
         peer.is_over = true;
         match self.prng.below(8) {
-            0 if !self.is_quiet => self.net.reset(peer.id),
-            1 if !self.is_quiet => self.net.time_out(peer.id),
-            _ => self.net.close(peer.id),
+            0 if !self.is_quiet => self.run.net.reset(peer.id),
+            1 if !self.is_quiet => self.run.net.time_out(peer.id),
+            _ => self.run.net.close(peer.id),
         }
     }
 
@@ -305,7 +277,7 @@ impl World {
     }
 
     fn say(&mut self, index: usize, text: &str, is_last: bool) {
-        self.net.write(self.peers[index].id, text.as_bytes());
+        self.run.net.write(self.peers[index].id, text.as_bytes());
         if is_last {
             self.end(index);
         }
@@ -313,32 +285,24 @@ impl World {
 
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
-        self.net.set_faults(Faults::NONE);
+        self.run.net.set_faults(Faults::NONE);
         self.is_quiet = true;
-        self.shared.end_schedule(self.clock.now());
+        self.run.shared.end_schedule(self.run.clock.now());
         for _ in 0..1000 {
             self.serve_all();
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 25_000_000);
+            self.run.turn();
+            self.run.pass(25);
         }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.shared
-            .accounts()
-            .for_each(|account| totals.merge(&account.totals));
-        totals
-    }
-
     fn figures(&self) -> Vec<FlowFigures> {
-        self.shared.flow_ledger().sum()
+        self.run.shared.flow_ledger().sum()
     }
 
     fn check(&self) {
-        let totals = self.totals();
-        let terminals = u64::from(self.plan.connections);
-        for account in self.shared.accounts() {
+        let totals = self.run.totals();
+        let terminals = u64::from(self.run.plan.connections);
+        for account in self.run.shared.accounts() {
             assert_eq!(account.stage, Stage::Holding);
             let mut failures = account.failures.keys();
             let is_expected = |failure: &Failure| match failure {
@@ -377,18 +341,15 @@ impl World {
             true => Ending::Orderly,
             false => Ending::Reset,
         };
-        self.shared.set_order(Order::Close(ending));
+        self.run.shared.set_order(Order::Close(ending));
         for _ in 0..1000 {
-            if self.crowds.iter().all(Option::is_none) {
+            if self.run.has_ended() {
                 break;
             }
-            self.turn();
+            self.run.turn();
             self.serve_all();
-            self.clock.0.set(self.clock.0.get() + 20_000_000);
+            self.run.pass(20);
         }
-        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
-        assert_eq!(self.totals().open, 0);
-        assert_eq!(self.net.open_sockets(), 0);
-        assert!(self.net.leaked().is_empty());
+        self.run.check_ended();
     }
 }

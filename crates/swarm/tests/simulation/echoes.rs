@@ -89,12 +89,13 @@ impl World {
         } else {
             encode_frame(&mut frames, Opcode::Text, true, None, text);
         }
-        self.net.write(peer.id, &frames);
+        self.run.net.write(peer.id, &frames);
     }
 
     fn echoes(&self) -> RoundTrips {
         let mut whole = RoundTrips::default();
-        self.shared
+        self.run
+            .shared
             .accounts()
             .for_each(|account| whole.merge(&account.answered));
         whole
@@ -104,22 +105,27 @@ impl World {
     pub(super) fn check_echoes(&self) -> u64 {
         let trips = self.echoes();
         let counts = &trips.counts;
-        if self.plan.answered.is_none() || self.shared.schedule().is_none() {
+        if self.run.plan.answered.is_none() || self.run.shared.schedule().is_none() {
             assert_eq!(counts.sent, 0);
             return 0;
         }
-        assert!(self.shared.accounts().all(|account| account.answered_ended));
+        assert!(
+            self.run
+                .shared
+                .accounts()
+                .all(|account| account.answered_ended)
+        );
         assert_eq!(counts.sent, counts.received + counts.lost + counts.departed);
         assert_eq!(trips.times.len(), counts.received);
         // What comes after it was given up is an error too.
         assert!(counts.errors <= self.wrong_answers + counts.lost);
         let heard: u64 = self.peers.iter().map(|peer| peer.echoes).sum();
         assert!(counts.received <= heard && heard <= counts.sent);
-        assert!(self.plan.is_changing() || counts.departed == 0);
+        assert!(self.run.plan.is_changing() || counts.departed == 0);
         if self.temper == Temper::Kind && self.manners == Manners::Any {
             assert_eq!((counts.lost, counts.errors), (0, 0));
         }
-        counts.received + counts.errors + self.totals().unwell.late_answers
+        counts.received + counts.errors + self.run.totals().unwell.late_answers
     }
 }
 
@@ -143,16 +149,16 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     let mut world = World::of(plan, net, Prng::new(1), Temper::Kind, Ending::Reset);
     world.manners = manners;
     world.pass(100);
-    assert!(world.all_hold());
-    let from = world.clock.0.get();
+    assert!(world.run.holds());
+    let from = world.run.clock.0.get();
     let until = Nanos(from + 10_000_000_000);
-    world.shared.begin_schedule(Nanos(from), Some(until));
+    world.run.shared.begin_schedule(Nanos(from), Some(until));
     world
 }
 
 fn report(world: &World) -> RoundTripReport {
-    let window = world.shared.schedule().unwrap();
-    let rate_per_s = world.plan.answered.unwrap().rate_per_s;
+    let window = world.run.shared.schedule().unwrap();
+    let rate_per_s = world.run.plan.answered.unwrap().rate_per_s;
     world.echoes().report(rate_per_s, window.from, window.until)
 }
 
@@ -214,7 +220,11 @@ fn a_stall_of_the_server_is_charged_for_all_that_fell_due_in_it() {
 fn a_stall_of_the_crowd_is_in_the_times_too_and_told_apart() {
     let mut world = crowd(100.0, 1000, Manners::AtOnce);
     world.pass(3000);
-    world.clock.0.set(world.clock.0.get() + 1_000_000_000);
+    world
+        .run
+        .clock
+        .0
+        .set(world.run.clock.0.get() + 1_000_000_000);
     world.pass(6200);
     let report = report(&world);
     assert_eq!((report.sent, report.received), (1000, 1000));
@@ -274,7 +284,7 @@ fn who_loses_its_connection_loses_its_echoes_and_the_others_go_on() {
     for peer in &mut world.peers[..9] {
         peer.state = State::Ended;
         peer.answers.clear();
-        world.net.reset(peer.id);
+        world.run.net.reset(peer.id);
     }
     world.manners = Manners::AtOnce;
     world.pass(5200);

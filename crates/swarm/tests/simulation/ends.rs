@@ -26,8 +26,8 @@ impl World {
     /// Takes turns for so many milliseconds, in which the server does nothing.
     fn pass_unserved(&mut self, millis: u64) {
         for _ in 0..millis {
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 1_000_000);
+            self.run.turn();
+            self.run.clock.0.set(self.run.clock.0.get() + 1_000_000);
         }
     }
 }
@@ -48,10 +48,10 @@ fn a_full_window_is_the_servers_lateness_also_when_it_opens_by_one() {
             world.serve(upgraded);
             upgraded += usize::from(world.peers[upgraded].state == State::Open);
         }
-        world.turn();
-        world.clock.0.set(world.clock.0.get() + 1_000_000);
+        world.run.turn();
+        world.run.clock.0.set(world.run.clock.0.get() + 1_000_000);
     }
-    let totals = world.totals();
+    let totals = world.run.totals();
     assert!(totals.opened > 50, "{totals:?}");
     assert!(
         totals.window_late > Duration::from_millis(500),
@@ -68,22 +68,22 @@ fn a_full_window_is_the_servers_lateness_also_when_it_opens_by_one() {
 fn who_waits_in_vain_for_the_answer_to_its_close_frame_owns_up_to_the_reset() {
     let mut world = world(|config| config.churn_per_s = Some(0.5));
     world.pass(100);
-    assert!(world.all_hold());
-    world.shared.set_order(Order::Churn(Ending::Orderly));
+    assert!(world.run.holds());
+    world.run.shared.set_order(Order::Churn(Ending::Orderly));
     world.pass(2000);
-    world.shared.set_order(Order::Run);
+    world.run.shared.set_order(Order::Run);
     world.pass(50);
-    assert!(world.totals().churned > 0);
-    assert_eq!(world.totals().impatient, 0, "they are answered");
-    let answered = world.totals().churned;
-    world.shared.set_order(Order::Churn(Ending::Orderly));
+    assert!(world.run.totals().churned > 0);
+    assert_eq!(world.run.totals().impatient, 0, "they are answered");
+    let answered = world.run.totals().churned;
+    world.run.shared.set_order(Order::Churn(Ending::Orderly));
     world.pass_unserved(1000);
-    world.shared.set_order(Order::Run);
+    world.run.shared.set_order(Order::Run);
     world.pass_unserved(4000);
-    let churned = world.totals().churned;
+    let churned = world.run.totals().churned;
     assert!(churned > answered);
     world.pass_unserved(2000);
-    assert_eq!(world.totals().impatient, churned - answered);
+    assert_eq!(world.run.totals().impatient, churned - answered);
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn who_was_to_leave_and_did_not_is_counted() {
         config.churn_per_s = Some(0.5);
     });
     world.pass(100);
-    assert!(world.all_hold());
-    world.shared.set_order(Order::Churn(Ending::Reset));
+    assert!(world.run.holds());
+    world.run.shared.set_order(Order::Churn(Ending::Reset));
     // Five a second are due; two may be on their way, and the server takes none.
     world.pass_unserved(2000);
-    let totals = world.totals();
+    let totals = world.run.totals();
     assert_eq!(totals.churned, 2);
     assert!((7..=8).contains(&totals.churn_forgone), "{totals:?}");
 }
@@ -113,16 +113,16 @@ fn a_setup_time_counts_from_the_first_attempt() {
     world.pass_unserved(10);
     world.accept();
     let refused = &mut world.peers[0];
-    assert!(!world.net.read(refused.id).is_empty(), "its request");
-    world.net.write(
+    assert!(!world.run.net.read(refused.id).is_empty(), "its request");
+    world.run.net.write(
         refused.id,
         b"HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n",
     );
-    world.net.close(refused.id);
+    world.run.net.close(refused.id);
     refused.state = State::Ended;
     world.pass(3000);
-    assert_eq!(world.totals().opened, 1);
-    let account = world.shared.account(0);
+    assert_eq!(world.run.totals().opened, 1);
+    let account = world.run.shared.account(0);
     assert_eq!(account.failures[&Failure::HandshakeStatus(503)], 1);
     // The second attempt begins a second after the first failed, or up to a quarter later.
     let micros = account.setup_times.max();
@@ -137,11 +137,11 @@ fn a_late_pong_is_not_credited_to_the_next_ping() {
         config.heartbeat = Some(Duration::from_secs(1));
     });
     world.pass(100);
-    assert!(world.all_hold());
+    assert!(world.run.holds());
     let mut pings: Vec<Vec<u8>> = Vec::new();
     while pings.len() < 2 {
         world.pass_unserved(1);
-        let mut frame = world.net.read(world.peers[0].id);
+        let mut frame = world.run.net.read(world.peers[0].id);
         let mut input = &mut frame[..];
         let decoder = &mut world.peers[0].decoder;
         if let Some(event) = decoder.next_event(&Limits::default(), &mut input).unwrap() {
@@ -155,12 +155,12 @@ fn a_late_pong_is_not_credited_to_the_next_ping() {
     for ping in pings {
         let mut pong = Vec::new();
         encode_frame(&mut pong, Opcode::Pong, true, None, &ping);
-        world.net.write(world.peers[0].id, &pong);
+        world.run.net.write(world.peers[0].id, &pong);
         world.pass_unserved(10);
-        answered.push(world.totals().heartbeats_answered);
+        answered.push(world.run.totals().heartbeats_answered);
     }
     assert_eq!(answered, [0, 1], "the first came after the second ping");
-    let account = world.shared.account(0);
+    let account = world.run.shared.account(0);
     assert_eq!(account.failures[&Failure::HeartbeatUnanswered], 1);
     assert_eq!(account.pong_times.len(), 1);
 }

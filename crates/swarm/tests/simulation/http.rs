@@ -4,21 +4,19 @@
 //! of an event. Whatever it and the network do, each terminal must have heard every publication once and in order, and
 //! must count as open all the while.
 
-use super::Manual;
+use super::run::Run;
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
-use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::engine::shared::{Ending, Order, Shared, Stage};
 use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::protocol::Protocol;
 use crate::stamp::Stamp;
 use crate::target::Target;
 use myriad_reactor::Driver;
-use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Faults, PeerId, Prng, SimNet};
 use myriad_wire::http::{HeadLimits, RequestHead, parse_request};
-use std::sync::Arc;
 use std::time::Duration;
 
 const SEEDS: u64 = 200;
@@ -36,15 +34,11 @@ struct Peer {
 }
 
 struct World {
-    net: SimNet,
+    run: Run,
     prng: Prng,
-    clock: Manual,
     protocol: Protocol,
     /// Where it is goes by offset and cursor, instead of tags and ids.
     is_durable: bool,
-    plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    crowds: Vec<Option<Crowd<Sim>>>,
     peers: Vec<Peer>,
     /// The publications; the offset of the first is 0.
     log: Vec<String>,
@@ -64,7 +58,7 @@ fn whoever_asks_again_has_heard_everything() {
             world.settle();
             world.check();
             world.close();
-            world.totals()
+            world.run.totals()
         });
         match outcome {
             Ok(totals) => {
@@ -92,24 +86,14 @@ impl World {
         let faults = Faults::mixed(&mut prng);
         let protocol = [Protocol::LongPoll, Protocol::Sse][usize::from(prng.one_in(2))];
         let is_durable = prng.one_in(2);
-        let plan = Arc::new(plan(seed, protocol, is_durable, &mut prng));
-        let shared = Arc::new(Shared::new(plan.threads as usize, 1));
-        let (net, clock) = (SimNet::new(seed, faults), Manual::default());
-        let crowds = (0..plan.threads).map(|thread| {
-            let part = plan.part(thread);
-            let reactor = net.reactor(plan.sockets_max(part));
-            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
-            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
-        });
+        let plan = plan(seed, protocol, is_durable, &mut prng);
+        let shared = Shared::new(plan.threads as usize, 1);
+        let net = SimNet::new(seed, faults);
         Self {
-            crowds: crowds.collect(),
-            net,
+            run: Run::new(plan, shared, net),
             prng,
-            clock,
             protocol,
             is_durable,
-            plan,
-            shared,
             peers: Vec::new(),
             log: Vec::new(),
             timeouts: 0,
@@ -122,26 +106,15 @@ impl World {
         if self.prng.one_in(12) {
             self.publish();
         }
-        self.turn();
-        let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
-        if self.shared.connected_at().is_none() && holds(&self.shared) {
-            self.shared.note_connected(self.clock.now());
+        self.run.turn();
+        if self.run.shared.connected_at().is_none() && self.run.holds() {
+            self.run.shared.note_connected(self.run.clock.now());
         }
-        let jump = self.prng.below(40) as u64;
-        self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
-    }
-
-    fn turn(&mut self) {
-        for crowd in &mut self.crowds {
-            let Some(running) = crowd else { continue };
-            if running.turn(&self.clock).unwrap() == Turned::Done {
-                *crowd = None;
-            }
-        }
+        self.run.pass(self.prng.below(40) as u64);
     }
 
     fn serve_all(&mut self) {
-        for dialed in self.net.dialed() {
+        for dialed in self.run.net.dialed() {
             self.peers.push(Peer {
                 id: dialed.peer,
                 input: Vec::new(),
@@ -166,7 +139,7 @@ impl World {
         if peer.is_over {
             return;
         }
-        peer.input.append(&mut self.net.read(peer.id));
+        peer.input.append(&mut self.run.net.read(peer.id));
         let head = parse_request(&peer.input, HeadLimits::default()).unwrap();
         if let Some(head) = head {
             assert_eq!(peer.at, None, "one request at a time");
@@ -180,9 +153,9 @@ impl World {
             }
         }
         let peer = &mut self.peers[index];
-        if self.net.end(peer.id).is_some() {
+        if self.run.net.end(peer.id).is_some() {
             peer.is_over = true;
-            self.net.close(peer.id);
+            self.run.net.close(peer.id);
         }
     }
 
@@ -242,10 +215,10 @@ impl World {
         let is_dropped = !self.is_quiet && self.prng.one_in(10);
         let peer = &mut self.peers[index];
         peer.at = None;
-        self.net.write(peer.id, answer.as_bytes());
+        self.run.net.write(peer.id, answer.as_bytes());
         if is_last || is_dropped {
             peer.is_over = true;
-            self.net.close(peer.id);
+            self.run.net.close(peer.id);
         }
     }
 
@@ -266,7 +239,7 @@ impl World {
         };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{coding}\r\n");
         self.peers[index].is_chunked = is_chunked;
-        self.net.write(self.peers[index].id, head.as_bytes());
+        self.run.net.write(self.peers[index].id, head.as_bytes());
     }
 
     fn event(&self, at: usize) -> String {
@@ -310,10 +283,10 @@ impl World {
         }
         let peer = &mut self.peers[index];
         peer.at = Some(end);
-        self.net.write(peer.id, bytes.as_bytes());
+        self.run.net.write(peer.id, bytes.as_bytes());
         if ends {
             peer.is_over = true;
-            self.net.close(peer.id);
+            self.run.net.close(peer.id);
         }
     }
 
@@ -324,11 +297,11 @@ impl World {
             sequence,
         };
         let number = u64::from(sequence);
-        let roll = self.shared.call_roll(number, |_| true);
-        let now = self.clock.now();
-        self.shared.ledger.publish(key, number, roll, now, now);
+        let roll = self.run.shared.call_roll(number, |_| true);
+        let now = self.run.clock.now();
+        self.run.shared.ledger.publish(key, number, roll, now, now);
         let stamp = Stamp {
-            run: self.plan.run,
+            run: self.run.plan.run,
             stream: 0,
             sequence,
         };
@@ -337,27 +310,19 @@ impl World {
 
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
-        self.net.set_faults(Faults::NONE);
+        self.run.net.set_faults(Faults::NONE);
         self.is_quiet = true;
         for _ in 0..1000 {
             self.serve_all();
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 25_000_000);
+            self.run.turn();
+            self.run.pass(25);
         }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.shared
-            .accounts()
-            .for_each(|account| totals.merge(&account.totals));
-        totals
-    }
-
     fn check(&self) {
-        let totals = self.totals();
-        let terminals = u64::from(self.plan.connections);
-        for account in self.shared.accounts() {
+        let totals = self.run.totals();
+        let terminals = u64::from(self.run.plan.connections);
+        for account in self.run.shared.accounts() {
             assert_eq!(account.stage, Stage::Holding);
             // The network may not make a connection, which is tried again.
             let mut failures = account.failures.keys();
@@ -369,7 +334,7 @@ impl World {
             (totals.opened, totals.open, totals.lost, totals.connecting),
             (terminals, terminals, 0, 0)
         );
-        assert_eq!(self.shared.open_terminals(|_| true), terminals);
+        assert_eq!(self.run.shared.open_terminals(|_| true), terminals);
         assert_eq!(
             (totals.gaps, totals.duplicates, totals.overtaken),
             (0, 0, 0)
@@ -402,21 +367,18 @@ impl World {
         self.is_quiet = false;
         for _ in 0..self.prng.below(5) {
             self.serve_all();
-            self.turn();
+            self.run.turn();
         }
-        self.shared.set_order(Order::Close(ending));
+        self.run.shared.set_order(Order::Close(ending));
         for _ in 0..1000 {
-            if self.crowds.iter().all(Option::is_none) {
+            if self.run.has_ended() {
                 break;
             }
-            self.turn();
+            self.run.turn();
             self.serve_all();
-            self.clock.0.set(self.clock.0.get() + 20_000_000);
+            self.run.pass(20);
         }
-        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
-        assert_eq!(self.totals().open, 0);
-        assert_eq!(self.net.open_sockets(), 0);
-        assert!(self.net.leaked().is_empty());
+        self.run.check_ended();
     }
 }
 

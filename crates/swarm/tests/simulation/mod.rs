@@ -8,6 +8,7 @@ mod api;
 mod echoes;
 mod ends;
 mod http;
+mod run;
 mod sessions;
 mod tcp;
 mod window;
@@ -16,14 +17,13 @@ use crate::clock::{Clock, Nanos};
 use crate::config::{
     Arrival, ArrivalStage, Config, CrowdSize, Endpoint, Incident, Publish, PublishBody, What,
 };
-use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::{Answer, AnsweredPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::measure::push::PushKey;
 use crate::stamp::Stamp;
 use crate::target::Target;
 use myriad_reactor::Driver;
-use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Faults, PeerId, Prng, SimNet};
 use myriad_wire::deflate::{Deflater, Window};
 use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, parse_request};
@@ -31,9 +31,9 @@ use myriad_wire::ws::{
     CloseCode, Decoder, Event, Extension, Kind, Limits, Opcode, Role, encode_close,
     encode_compressed_frame, encode_frame,
 };
+use run::Run;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 const SEEDS: u64 = 300;
@@ -98,14 +98,10 @@ enum State {
 }
 
 struct World {
-    net: SimNet,
+    run: Run,
     prng: Prng,
-    clock: Manual,
     temper: Temper,
     ending: Ending,
-    plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    crowds: Vec<Option<Crowd<Sim>>>,
     peers: Vec<Peer>,
     sequence: u32,
     /// By sequence: connections it was written to, and terminals that the roll call counted once all were connected.
@@ -166,29 +162,12 @@ impl World {
     }
 
     fn of(plan: Plan, net: SimNet, prng: Prng, temper: Temper, ending: Ending) -> Self {
-        let plan = Arc::new(plan);
-        let shared = Arc::new(Shared::new(plan.threads as usize, 1));
-        let clock = Manual::default();
-        let crowds = (0..plan.threads).map(|thread| {
-            let part = plan.part(thread);
-            let reactor = net.reactor(plan.sockets_max(part));
-            Some(Crowd::new(
-                reactor,
-                Arc::clone(&plan),
-                part,
-                Arc::clone(&shared),
-                clock.now(),
-            ))
-        });
+        let shared = Shared::new(plan.threads as usize, 1);
         Self {
-            crowds: crowds.collect(),
-            net,
+            run: Run::new(plan, shared, net),
             prng,
-            clock,
             temper,
             ending,
-            plan,
-            shared,
             peers: Vec::new(),
             sequence: 0,
             sent: HashMap::new(),
@@ -215,16 +194,14 @@ impl World {
                 self.disturb(index);
             }
         }
-        self.turn();
+        self.run.turn();
         self.begin_churn();
         let jump = if self.prng.one_in(100) {
             12_000
         } else {
             self.prng.below(40)
         };
-        self.clock
-            .0
-            .set(self.clock.0.get() + jump as u64 * 1_000_000);
+        self.run.pass(jump as u64);
     }
 
     /// Takes turns for so many milliseconds, one a millisecond.
@@ -234,8 +211,8 @@ impl World {
             for index in 0..self.peers.len() {
                 self.serve(index);
             }
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 1_000_000);
+            self.run.turn();
+            self.run.pass(1);
         }
     }
 
@@ -247,38 +224,22 @@ impl World {
             for index in 0..self.peers.len() {
                 self.serve(index);
             }
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 10_000_000);
-        }
-    }
-
-    fn turn(&mut self) {
-        for crowd in &mut self.crowds {
-            let Some(running) = crowd else { continue };
-            if running.turn(&self.clock).unwrap() == Turned::Done {
-                *crowd = None;
-            }
+            self.run.turn();
+            self.run.pass(10);
         }
     }
 
     /// As a run does: once every thread holds its terminals.
     fn begin_churn(&mut self) {
-        if self.all_hold() && self.shared.order() == Order::Run {
-            self.shared.set_order(Order::Churn(self.ending));
-            self.shared.note_connected(self.clock.now());
-            self.shared.begin_schedule(self.clock.now(), None);
+        if self.run.holds() && self.run.shared.order() == Order::Run {
+            self.run.shared.set_order(Order::Churn(self.ending));
+            self.run.note_connected();
         }
     }
 
-    fn all_hold(&self) -> bool {
-        self.shared
-            .accounts()
-            .all(|account| account.stage == Stage::Holding)
-    }
-
     fn accept(&mut self) {
-        for dialed in self.net.dialed() {
-            assert_eq!(dialed.target, self.plan.targets[0].address);
+        for dialed in self.run.net.dialed() {
+            assert_eq!(dialed.target, self.run.plan.targets[0].address);
             assert!(dialed.source.unwrap().ip().is_loopback());
             self.peers.push(Peer {
                 id: dialed.peer,
@@ -301,7 +262,7 @@ impl World {
         if peer.state == State::Upgrading && self.upgrades_left == Some(0) {
             return;
         }
-        let mut bytes = self.net.read(peer.id);
+        let mut bytes = self.run.net.read(peer.id);
         if peer.state == State::Upgrading {
             peer.head.append(&mut bytes);
             let head = parse_request(&peer.head, HeadLimits::default()).unwrap();
@@ -312,7 +273,7 @@ impl World {
             let upgrade = check_upgrade(&head).unwrap();
             // A server may decline.
             let deflate = upgrade.deflate().filter(|_| self.prng.one_in(2));
-            assert!(upgrade.deflate().is_some() == (self.plan.extension == Extension::Deflate));
+            assert!(upgrade.deflate().is_some() == (self.run.plan.extension == Extension::Deflate));
             peer.window = deflate.map(|deflate| deflate.window());
             let mut answer = Vec::new();
             upgrade.write_response(None, deflate.as_ref(), &mut answer);
@@ -323,13 +284,14 @@ impl World {
             );
             if self.temper == Temper::Unkind && self.prng.one_in(8) {
                 peer.state = State::Ended;
-                self.net
+                self.run
+                    .net
                     .write(peer.id, b"HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n");
-                return self.net.close(peer.id);
+                return self.run.net.close(peer.id);
             }
             peer.state = State::Open;
             self.upgrades_left = self.upgrades_left.map(|left| left - 1);
-            self.net.write(peer.id, &answer);
+            self.run.net.write(peer.id, &answer);
             return;
         }
         self.hear(index, &mut bytes);
@@ -352,16 +314,16 @@ impl World {
                 Event::Ping(payload) => {
                     let mut pong = Vec::new();
                     encode_frame(&mut pong, Opcode::Pong, true, None, &payload);
-                    self.net.write(peer.id, &pong);
+                    self.run.net.write(peer.id, &pong);
                 }
                 Event::Close(_) => {
                     if peer.state == State::Open {
                         let mut answer = Vec::new();
                         encode_close(&mut answer, CloseCode::NORMAL, "", None);
-                        self.net.write(peer.id, &answer);
+                        self.run.net.write(peer.id, &answer);
                     }
                     peer.state = State::Ended;
-                    self.net.close(peer.id);
+                    self.run.net.close(peer.id);
                 }
                 Event::Data {
                     kind, bytes, last, ..
@@ -381,9 +343,9 @@ impl World {
 
     fn notice_end(&mut self, index: usize) {
         let peer = &mut self.peers[index];
-        if peer.state != State::Ended && self.net.end(peer.id).is_some() {
+        if peer.state != State::Ended && self.run.net.end(peer.id).is_some() {
             peer.state = State::Ended;
-            self.net.close(peer.id);
+            self.run.net.close(peer.id);
         }
     }
 
@@ -395,14 +357,14 @@ impl World {
             sequence: self.sequence,
         };
         let number = u64::from(self.sequence);
-        let roll = self.shared.call_roll(number, |_| true);
-        if self.all_hold() {
+        let roll = self.run.shared.call_roll(number, |_| true);
+        if self.run.holds() {
             self.expected.insert(self.sequence, roll.expected);
         }
-        let now = self.clock.now();
-        self.shared.ledger.publish(key, number, roll, now, now);
+        let now = self.run.clock.now();
+        self.run.shared.ledger.publish(key, number, roll, now, now);
         let stamp = Stamp {
-            run: self.plan.run,
+            run: self.run.plan.run,
             stream: 0,
             sequence: self.sequence,
         };
@@ -435,7 +397,7 @@ impl World {
             } else {
                 encode_frame(&mut frames, Opcode::Text, true, None, payload.as_bytes());
             }
-            self.net.write(peer.id, &frames);
+            self.run.net.write(peer.id, &frames);
             peer.published += 1;
             *self.sent.entry(self.sequence).or_default() += 1;
         }
@@ -455,34 +417,34 @@ impl World {
                 let payload = self.prng.bits().to_le_bytes()[..self.prng.below(8)].to_vec();
                 encode_frame(&mut frame, Opcode::Ping, true, None, &payload);
                 peer.pings.push_back(payload);
-                self.net.write(peer.id, &frame);
+                self.run.net.write(peer.id, &frame);
             }
-            1 => self.net.stall(peer.id),
-            2 => self.net.resume(peer.id),
+            1 => self.run.net.stall(peer.id),
+            2 => self.run.net.resume(peer.id),
             3 => {
                 encode_close(&mut frame, CloseCode::GOING_AWAY, "", None);
                 peer.state = State::Closing;
                 self.close_frames += 1;
-                self.net.write(peer.id, &frame);
+                self.run.net.write(peer.id, &frame);
             }
             4 => {
                 peer.state = State::Ended;
-                self.net.reset(peer.id);
+                self.run.net.reset(peer.id);
             }
             _ => {
                 peer.state = State::Ended;
-                self.net.close(peer.id);
+                self.run.net.close(peer.id);
             }
         }
     }
 
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
-        self.net.set_faults(Faults::NONE);
-        self.shared.set_order(Order::Run);
-        self.shared.end_schedule(self.clock.now());
+        self.run.net.set_faults(Faults::NONE);
+        self.run.shared.set_order(Order::Run);
+        self.run.shared.end_schedule(self.run.clock.now());
         for peer in &self.peers {
-            self.net.resume(peer.id);
+            self.run.net.resume(peer.id);
         }
         // Longer than every timeout and backoff together.
         for _ in 0..2000 {
@@ -490,23 +452,16 @@ impl World {
             for index in 0..self.peers.len() {
                 self.serve(index);
             }
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 25_000_000);
+            self.run.turn();
+            self.run.pass(25);
         }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.shared
-            .accounts()
-            .for_each(|account| totals.merge(&account.totals));
-        totals
-    }
-
     fn check_counts(&self) {
-        let totals = self.totals();
+        let totals = self.run.totals();
         assert!(
-            self.shared
+            self.run
+                .shared
                 .accounts()
                 .all(|account| account.stage == Stage::Holding)
         );
@@ -521,7 +476,7 @@ impl World {
         let is_silent = unwell.stalling + unwell.vanished - unwell.noticed;
         assert!((totals.open..=totals.open + is_silent).contains(&open));
         assert!(self.temper == Temper::Unkind || totals.open + is_silent == open);
-        assert_eq!(self.shared.open_terminals(|_| true), totals.open);
+        assert_eq!(self.run.shared.open_terminals(|_| true), totals.open);
         self.check_unwell(&totals);
         assert_eq!(
             (totals.gaps, totals.duplicates, totals.overtaken),
@@ -543,7 +498,7 @@ impl World {
             assert!(peer.pings.is_empty(), "every ping is answered");
         }
         let mut received: HashMap<PushKey, u64> = HashMap::new();
-        for account in self.shared.accounts() {
+        for account in self.run.shared.accounts() {
             for (key, tally) in &account.tallies {
                 *received.entry(*key).or_default() += tally.received;
             }
@@ -595,37 +550,41 @@ impl World {
             totals.churned,
             totals.reconnected + totals.replacements_given_up
         );
-        assert!(self.plan.is_changing() || totals.replayed == 0);
-        assert!(self.plan.churn_per_s.is_some() || totals.churned == 0);
+        assert!(self.run.plan.is_changing() || totals.replayed == 0);
+        assert!(self.run.plan.churn_per_s.is_some() || totals.churned == 0);
         let comeback = &totals.comeback;
         assert_eq!(comeback.gone, comeback.back + comeback.given_up);
         assert_eq!(comeback.given_up, 0, "nobody gives up");
         assert!(comeback.attempts >= comeback.back);
-        assert!(self.plan.is_changing() || comeback.gone == 0);
+        assert!(self.run.plan.is_changing() || comeback.gone == 0);
         if self.temper == Temper::Kind {
             assert_eq!(totals.lost, 0);
         }
     }
 
     fn has_incident(&self, is_kind: fn(What) -> bool) -> bool {
-        let mut incidents = self.plan.incidents.iter();
+        let mut incidents = self.run.plan.incidents.iter();
         incidents.any(|incident| is_kind(incident.what))
     }
 
     fn check_unwell(&self, totals: &Totals) {
         let unwell = &totals.unwell;
-        let expected = self.shared.accounts().map(|account| account.stall_expected);
+        let expected = self
+            .run
+            .shared
+            .accounts()
+            .map(|account| account.stall_expected);
         let expected: u64 = expected.sum();
         assert!(unwell.received <= expected);
         assert!(unwell.stalling + unwell.resumed <= unwell.stalled);
         assert!(unwell.noticed <= unwell.vanished);
-        let ends = self.shared.accounts().map(|account| {
+        let ends = self.run.shared.accounts().map(|account| {
             let ends: u64 = account.unwell.ends.values().sum();
             assert_eq!(account.unwell.ended_after.len(), ends);
             ends
         });
         assert_eq!(ends.sum::<u64>(), unwell.ended);
-        let leaves = self.plan.churn_per_s.is_some()
+        let leaves = self.run.plan.churn_per_s.is_some()
             || self.has_incident(|what| what.is_storm() || what == What::Vanish);
         if self.temper == Temper::Kind {
             assert_eq!(unwell.ended, 0);
@@ -643,26 +602,24 @@ impl World {
 
     /// Ends the crowd: nothing may stay open.
     fn close(&mut self) {
-        self.shared.set_order(Order::Close(self.ending));
+        self.run.shared.set_order(Order::Close(self.ending));
         for _ in 0..1000 {
-            if self.crowds.iter().all(Option::is_none) {
+            if self.run.has_ended() {
                 break;
             }
-            self.turn();
+            self.run.turn();
             for index in 0..self.peers.len() {
                 self.serve(index);
             }
-            self.clock.0.set(self.clock.0.get() + 20_000_000);
+            self.run.pass(20);
         }
-        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
+        self.run.check_ended();
         assert!(
-            self.shared
+            self.run
+                .shared
                 .accounts()
                 .all(|account| account.stage == Stage::Gone)
         );
-        assert_eq!(self.totals().open, 0);
-        assert_eq!(self.net.open_sockets(), 0);
-        assert!(self.net.leaked().is_empty());
     }
 }
 

@@ -5,12 +5,11 @@
 
 mod publications;
 
-use super::Manual;
+use super::run::Run;
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
-use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::{Answer, AnsweredPlan, Plan};
-use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::engine::shared::{Ending, Order, Shared};
 use crate::failure::Failure;
 use crate::measure::deliveries::Counts as DeliveryCounts;
 use crate::measure::push::PushKey;
@@ -19,7 +18,7 @@ use crate::protocol::Protocol;
 use crate::stamp::Stamp;
 use crate::target::Target;
 use myriad_reactor::Driver;
-use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Faults, PeerId, Prng, SimNet};
 use myriad_wire::centrifuge::{
     ConnectResult, Decoder as Commands, Encoding, ErrorCode, FrameWriter, PublicationFields, Push,
     Request, SubscribeRequest, SubscribeResult,
@@ -28,7 +27,6 @@ use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, parse_request};
 use myriad_wire::ws::{Decoder, Event, Limits, Opcode, Role, encode_frame};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 const SEEDS: u64 = 150;
@@ -65,12 +63,8 @@ enum Manners {
 }
 
 struct World {
-    net: SimNet,
+    run: Run,
     prng: Prng,
-    clock: Manual,
-    plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    crowds: Vec<Option<Crowd<Sim>>>,
     peers: Vec<Peer>,
     /// The channel's publications; their offsets count from 1.
     history: Vec<Vec<u8>>,
@@ -98,7 +92,7 @@ fn whoever_comes_back_has_heard_everything() {
             world.settle();
             world.check();
             world.close();
-            (world.totals(), world.accepted, world.refused)
+            (world.run.totals(), world.accepted, world.refused)
         });
         match outcome {
             Ok((totals, some_accepted, some_refused)) => {
@@ -133,25 +127,25 @@ fn messages_that_never_end_are_bounded() {
     plan.partial_bytes_max = 3000;
     let mut world = World::of(plan, SimNet::new(1, Faults::NONE), prng);
     world.settle();
-    assert_eq!(world.totals().open, 10);
+    assert_eq!(world.run.totals().open, 10);
     for peer in &world.peers {
         let mut frame = Vec::new();
         encode_frame(&mut frame, Opcode::Binary, false, None, &[b'x'; 500]);
-        world.net.write(peer.id, &frame);
+        world.run.net.write(peer.id, &frame);
     }
     world.settle();
-    let totals = world.totals();
+    let totals = world.run.totals();
     assert_eq!((totals.open, totals.lost), (6, 4));
-    for account in world.shared.accounts() {
+    for account in world.run.shared.accounts() {
         assert_eq!(account.failures[&Failure::Unfinished], 4);
     }
     // The six have all there is: a byte more is too many.
     let peer = world.peers.iter().find(|peer| !peer.is_over).unwrap();
     let mut frame = Vec::new();
     encode_frame(&mut frame, Opcode::Continuation, false, None, b"y");
-    world.net.write(peer.id, &frame);
+    world.run.net.write(peer.id, &frame);
     world.settle();
-    assert_eq!(world.totals().open, 5);
+    assert_eq!(world.run.totals().open, 5);
     world.close();
 }
 
@@ -204,23 +198,11 @@ impl World {
     }
 
     fn of(plan: Plan, net: SimNet, prng: Prng) -> Self {
-        let plan = Arc::new(plan);
-        let shared = Arc::new(Shared::new(plan.threads as usize, 1));
-        let clock = Manual::default();
-        let crowds = (0..plan.threads).map(|thread| {
-            let part = plan.part(thread);
-            let reactor = net.reactor(plan.sockets_max(part));
-            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
-            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
-        });
+        let shared = Shared::new(plan.threads as usize, 1);
         Self {
-            crowds: crowds.collect(),
+            run: Run::new(plan, shared, net),
             encoding: plan.session.as_ref().unwrap().encoding,
-            net,
             prng,
-            clock,
-            plan,
-            shared,
             peers: Vec::new(),
             history: Vec::new(),
             pushes: 0,
@@ -242,29 +224,17 @@ impl World {
             let index = self.prng.below(self.peers.len());
             self.disturb(index);
         }
-        self.turn();
-        let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
-        if holds(&self.shared) && self.shared.order() == Order::Run {
-            self.shared.set_order(Order::Churn(Ending::Reset));
-            self.shared.note_connected(self.clock.now());
-            self.shared.begin_schedule(self.clock.now(), None);
+        self.run.turn();
+        if self.run.holds() && self.run.shared.order() == Order::Run {
+            self.run.shared.set_order(Order::Churn(Ending::Reset));
+            self.run.note_connected();
         }
-        let jump = self.prng.below(40) as u64;
-        self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
-    }
-
-    fn turn(&mut self) {
-        for crowd in &mut self.crowds {
-            let Some(running) = crowd else { continue };
-            if running.turn(&self.clock).unwrap() == Turned::Done {
-                *crowd = None;
-            }
-        }
+        self.run.pass(self.prng.below(40) as u64);
     }
 
     /// Accepts connections, and answers what terminals say.
     fn serve(&mut self) {
-        for dialed in self.net.dialed() {
+        for dialed in self.run.net.dialed() {
             self.peers.push(Peer {
                 id: dialed.peer,
                 head: Some(Vec::new()),
@@ -278,16 +248,16 @@ impl World {
             });
         }
         for index in 0..self.peers.len() {
-            let mut bytes = self.net.read(self.peers[index].id);
+            let mut bytes = self.run.net.read(self.peers[index].id);
             if self.peers[index].head.is_some() {
                 self.upgrade(index, &bytes);
             } else {
                 self.hear(index, &mut bytes);
             }
             let peer = &mut self.peers[index];
-            if !peer.is_over && self.net.end(peer.id).is_some() {
+            if !peer.is_over && self.run.net.end(peer.id).is_some() {
                 peer.is_over = true;
-                self.net.close(peer.id);
+                self.run.net.close(peer.id);
             }
             if self.prng.one_in(2) {
                 self.flush(index);
@@ -310,7 +280,7 @@ impl World {
         let mut answer = Vec::new();
         upgrade.write_response(protocol, None, &mut answer);
         assert_eq!(received.len(), head.head_bytes());
-        self.net.write(peer.id, &answer);
+        self.run.net.write(peer.id, &answer);
     }
 
     fn hear(&mut self, index: usize, bytes: &mut [u8]) {
@@ -425,13 +395,13 @@ impl World {
             stream: 0,
             sequence,
         };
-        let roll = self.shared.call_roll(number, |_| true);
-        if matches!(self.shared.order(), Order::Churn(_)) {
+        let roll = self.run.shared.call_roll(number, |_| true);
+        if matches!(self.run.shared.order(), Order::Churn(_)) {
             self.expected.insert(number, roll.expected);
         }
-        let now = self.clock.now();
-        self.shared.ledger.publish(key, number, roll, now, now);
-        let (run, stream) = (self.plan.run, 0);
+        let now = self.run.clock.now();
+        self.run.shared.ledger.publish(key, number, roll, now, now);
+        let (run, stream) = (self.run.plan.run, 0);
         let stamp = Stamp {
             run,
             stream,
@@ -465,8 +435,8 @@ impl World {
                 FrameWriter::new(self.encoding, &mut peer.waiting).ping();
                 self.flush(index);
             }
-            1 => self.net.stall(peer.id),
-            _ => self.net.resume(peer.id),
+            1 => self.run.net.stall(peer.id),
+            _ => self.run.net.resume(peer.id),
         }
     }
 
@@ -489,33 +459,32 @@ impl World {
         } else {
             encode_frame(&mut frames, opcode, true, None, &message);
         }
-        self.net.write(peer.id, &frames);
+        self.run.net.write(peer.id, &frames);
     }
 
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
-        self.net.set_faults(Faults::NONE);
-        self.shared.set_order(Order::Run);
-        self.shared.end_schedule(self.clock.now());
-        self.peers.iter().for_each(|peer| self.net.resume(peer.id));
+        self.run.net.set_faults(Faults::NONE);
+        self.run.shared.set_order(Order::Run);
+        self.run.shared.end_schedule(self.run.clock.now());
+        self.peers
+            .iter()
+            .for_each(|peer| self.run.net.resume(peer.id));
         // Longer than the waits before a retry.
         for _ in 0..2000 {
             self.serve();
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 25_000_000);
+            self.run.turn();
+            self.run.pass(25);
         }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        let accounts = self.shared.accounts();
-        accounts.for_each(|account| totals.merge(&account.totals));
-        totals
-    }
-
     fn check(&self) {
-        let totals = self.totals();
-        assert_eq!(totals.open, u64::from(self.plan.connections), "{totals:?}");
+        let totals = self.run.totals();
+        assert_eq!(
+            totals.open,
+            u64::from(self.run.plan.connections),
+            "{totals:?}"
+        );
         assert_eq!((totals.lost, totals.recoveries_failed), (0, 0));
         assert_eq!(totals.comeback.gone, totals.comeback.back);
         assert_eq!(totals.comeback.missed, 0, "all of it is recovered");
@@ -530,7 +499,7 @@ impl World {
         assert_eq!(present().count() as u64, totals.open);
         assert!(present().all(|peer| peer.pings == peer.pongs));
         let mut received: HashMap<u64, u64> = HashMap::new();
-        for account in self.shared.accounts() {
+        for account in self.run.shared.accounts() {
             // The network may refuse a connection for a while.
             let mut failures = account.failures.keys();
             let is_of_network = |failure: &Failure| {
@@ -559,10 +528,10 @@ impl World {
     /// What terminals published is accounted for, and came to everybody where nobody left.
     fn check_publishers(&self) {
         let (mut counts, mut deliveries) = (RoundTripCounts::default(), DeliveryCounts::default());
-        for account in self.shared.accounts() {
+        for account in self.run.shared.accounts() {
             assert_eq!(
                 account.answered_ended,
-                self.plan.answered.is_some() && self.began()
+                self.run.plan.answered.is_some() && self.began()
             );
             counts.merge(&account.answered.counts);
             deliveries.merge(&account.deliveries.counts);
@@ -576,8 +545,8 @@ impl World {
         assert_eq!(counts.lost, counts.errors, "only those that were refused");
         assert!(counts.received <= self.accepted && counts.lost <= self.refused);
         assert!(self.accepted + self.refused <= counts.received + counts.lost + left);
-        if !self.plan.is_changing() {
-            let all = self.accepted * u64::from(self.plan.connections);
+        if !self.run.plan.is_changing() {
+            let all = self.accepted * u64::from(self.run.plan.connections);
             assert_eq!(
                 (counts.received, counts.lost),
                 (self.accepted, self.refused)
@@ -588,17 +557,16 @@ impl World {
 
     /// Whether the schedule of publications has begun.
     fn began(&self) -> bool {
-        self.shared.schedule().is_some()
+        self.run.shared.schedule().is_some()
     }
 
     fn close(&mut self) {
-        self.shared.set_order(Order::Close(Ending::Reset));
+        self.run.shared.set_order(Order::Close(Ending::Reset));
         for _ in 0..1000 {
-            self.turn();
+            self.run.turn();
             self.serve();
-            self.clock.0.set(self.clock.0.get() + 20_000_000);
+            self.run.pass(20);
         }
-        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
-        assert_eq!(self.net.open_sockets(), 0);
+        self.run.check_ended();
     }
 }

@@ -4,19 +4,17 @@
 //! Whatever the network does, each terminal that is there hears each message once and in order. A server that is unkind ends
 //! connections too, also in the middle of a message; then figures have bounds.
 
-use super::Manual;
+use super::run::Run;
 use crate::clock::Clock as _;
-use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::framing::{FrameMark, Framing, Front, LengthCounts, LengthField, LengthForm};
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::engine::shared::{Ending, Order, Shared, Stage};
 use crate::failure::Failure;
 use crate::scenario::Scenario;
 use myriad_reactor::Driver;
-use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Faults, PeerId, Prng, SimNet};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 const SEEDS: u64 = 200;
@@ -63,13 +61,9 @@ struct Peer {
 }
 
 struct World {
-    net: SimNet,
+    run: Run,
     prng: Prng,
-    clock: Manual,
     framing: Framing,
-    plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    crowds: Vec<Option<Crowd<Sim>>>,
     peers: Vec<Peer>,
     is_unkind: bool,
     /// What came: of the flow, and replies to pings of connections that have not ended.
@@ -87,7 +81,7 @@ fn whoever_is_there_hears_every_message_once() {
             world.settle();
             world.check();
             world.close();
-            (world.totals(), world.figures().received)
+            (world.run.totals(), world.figures().received)
         });
         match outcome {
             Ok((totals, heard)) => {
@@ -155,23 +149,12 @@ impl World {
         let faults = Faults::mixed(&mut prng);
         let (framing, is_unkind) = (framing(&mut prng), prng.one_in(2));
         let plan = plan(seed, framing.clone(), is_unkind, &mut prng);
-        let plan = Arc::new(plan);
-        let shared = Arc::new(Shared::of_plan(&plan));
-        let (net, clock) = (SimNet::new(seed, faults), Manual::default());
-        let crowds = (0..plan.threads).map(|thread| {
-            let part = plan.part(thread);
-            let reactor = net.reactor(plan.sockets_max(part));
-            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
-            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
-        });
+        let shared = Shared::of_plan(&plan);
+        let net = SimNet::new(seed, faults);
         Self {
-            crowds: crowds.collect(),
-            net,
+            run: Run::new(plan, shared, net),
             prng,
-            clock,
             framing,
-            plan,
-            shared,
             peers: Vec::new(),
             is_unkind,
             said: 0,
@@ -189,27 +172,15 @@ impl World {
                 _ => {}
             }
         }
-        self.turn();
-        let holds = |shared: &Shared| shared.accounts().all(|it| it.stage == Stage::Holding);
-        if self.shared.connected_at().is_none() && holds(&self.shared) {
-            self.shared.note_connected(self.clock.now());
-            self.shared.begin_schedule(self.clock.now(), None);
+        self.run.turn();
+        if self.run.shared.connected_at().is_none() && self.run.holds() {
+            self.run.note_connected();
         }
-        let jump = self.prng.below(40) as u64;
-        self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
-    }
-
-    fn turn(&mut self) {
-        for crowd in &mut self.crowds {
-            let Some(running) = crowd else { continue };
-            if running.turn(&self.clock).unwrap() == Turned::Done {
-                *crowd = None;
-            }
-        }
+        self.run.pass(self.prng.below(40) as u64);
     }
 
     fn serve_all(&mut self) {
-        for dialed in self.net.dialed() {
+        for dialed in self.run.net.dialed() {
             self.peers.push(Peer {
                 id: dialed.peer,
                 input: Vec::new(),
@@ -226,7 +197,7 @@ impl World {
         if peer.is_over {
             return;
         }
-        peer.input.append(&mut self.net.read(peer.id));
+        peer.input.append(&mut self.run.net.read(peer.id));
         let framing = self.framing.clone();
         loop {
             let input = &self.peers[index].input;
@@ -242,9 +213,9 @@ impl World {
             self.answer(index, message.trim_ascii_end());
         }
         let peer = &mut self.peers[index];
-        if self.net.end(peer.id).is_some() {
+        if self.run.net.end(peer.id).is_some() {
             peer.is_over = true;
-            self.net.close(peer.id);
+            self.run.net.close(peer.id);
         }
     }
 
@@ -277,7 +248,7 @@ impl World {
         }
         let mut frame = Vec::new();
         self.framing.write(&mut frame, message).unwrap();
-        self.net.write(peer.id, &frame);
+        self.run.net.write(peer.id, &frame);
     }
 
     fn ping(&mut self, index: usize) {
@@ -298,37 +269,29 @@ impl World {
         let mut frame = Vec::new();
         self.framing.write(&mut frame, b"say nothing").unwrap();
         frame.truncate(self.prng.below(frame.len()));
-        self.net.write(peer.id, &frame);
-        self.net.close(peer.id);
+        self.run.net.write(peer.id, &frame);
+        self.run.net.close(peer.id);
     }
 
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
-        self.net.set_faults(Faults::NONE);
-        self.shared.end_schedule(self.clock.now());
+        self.run.net.set_faults(Faults::NONE);
+        self.run.shared.end_schedule(self.run.clock.now());
         for _ in 0..1000 {
             self.serve_all();
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 25_000_000);
+            self.run.turn();
+            self.run.pass(25);
         }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.shared
-            .accounts()
-            .for_each(|account| totals.merge(&account.totals));
-        totals
-    }
-
     fn figures(&self) -> FlowFigures {
-        self.shared.flow_ledger().sum().remove(0)
+        self.run.shared.flow_ledger().sum().remove(0)
     }
 
     fn check(&self) {
-        let (totals, figures) = (self.totals(), self.figures());
-        let terminals = u64::from(self.plan.connections);
-        for account in self.shared.accounts() {
+        let (totals, figures) = (self.run.totals(), self.figures());
+        let terminals = u64::from(self.run.plan.connections);
+        for account in self.run.shared.accounts() {
             assert_eq!(account.stage, Stage::Holding);
             let mut failures = account.failures.keys();
             let is_expected = |failure: &Failure| match failure {
@@ -364,18 +327,15 @@ impl World {
             true => Ending::Orderly,
             false => Ending::Reset,
         };
-        self.shared.set_order(Order::Close(ending));
+        self.run.shared.set_order(Order::Close(ending));
         for _ in 0..1000 {
-            if self.crowds.iter().all(Option::is_none) {
+            if self.run.has_ended() {
                 break;
             }
-            self.turn();
+            self.run.turn();
             self.serve_all();
-            self.clock.0.set(self.clock.0.get() + 20_000_000);
+            self.run.pass(20);
         }
-        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
-        assert_eq!(self.totals().open, 0);
-        assert_eq!(self.net.open_sockets(), 0);
-        assert!(self.net.leaked().is_empty());
+        self.run.check_ended();
     }
 }

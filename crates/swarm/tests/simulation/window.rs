@@ -27,7 +27,7 @@ fn world(connections: u64, prng: &mut Prng) -> World {
 }
 
 fn timeouts(world: &World) -> u64 {
-    let accounts = world.shared.accounts();
+    let accounts = world.run.shared.accounts();
     accounts
         .filter_map(|account| account.failures.get(&Failure::HandshakeTimeout).copied())
         .sum()
@@ -42,7 +42,7 @@ fn the_window_shrinks_while_handshakes_time_out_and_grows_back() {
         for _ in 0..20 {
             world.step_slowly(1_000);
         }
-        let slow = world.totals();
+        let slow = world.run.totals();
         assert!(timeouts(&world) > 0);
         assert!(slow.opened > 0, "the server is not drowned");
         assert!(
@@ -56,7 +56,7 @@ fn the_window_shrinks_while_handshakes_time_out_and_grows_back() {
         for _ in 0..20 {
             world.step_slowly(1_000);
         }
-        let fast = world.totals();
+        let fast = world.run.totals();
         assert_eq!(fast.opened, 3_000);
         assert_eq!(fast.window, u64::from(CEILING), "it has grown back");
         assert_eq!(fast.window_least, slow.window_least);
@@ -73,7 +73,7 @@ fn the_window_shrinks_while_handshakes_time_out_and_grows_back() {
 fn a_server_that_keeps_up_sees_the_whole_window() {
     let mut world = world(1_000, &mut Prng::new(1));
     world.step_slowly(1_000);
-    let totals = world.totals();
+    let totals = world.run.totals();
     assert_eq!((totals.opened, timeouts(&world)), (1_000, 0));
     assert_eq!(totals.window_least, u64::from(CEILING));
     world.close();

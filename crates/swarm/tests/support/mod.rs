@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 pub(crate) mod http;
+pub(crate) mod program;
 
 use myriad_swarm::{
     Config, Driver, Endpoint, Interrupt, LiveStyle, Publish, PublishBody, Report, Target,

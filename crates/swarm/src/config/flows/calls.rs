@@ -1,7 +1,7 @@
 //! Requests of flows: their URL, method, headers and body.
 
 use super::planning::{pattern, template};
-use super::{Call, ClientRequest, FlowError, Wrong};
+use super::{Call, ClientRequest, FlowError, RequestText, Wrong};
 use crate::config::Endpoint;
 use crate::engine::flows::accounts::Accounts;
 use crate::engine::flows::plan::{CallPlan, Expected, RequestPlan};
@@ -19,15 +19,8 @@ pub(super) fn call(given: &Call, accounts: &Accounts) -> Result<(CallPlan, bool)
     if !(1..=CALL_CONNECTIONS_MAX).contains(&given.connections) {
         return Err(("connections", FlowError::Connections(given.connections)));
     }
-    let parts = Parts {
-        path: template("url", &path, Place::Url, accounts)?,
-        method: given.method.as_deref(),
-        headers: &given.headers,
-        body: given.body.as_deref(),
-        answer: given.answer.as_deref(),
-        statuses: &given.statuses,
-    };
-    let (request, has_stamp) = parts.plan(accounts)?;
+    let path = template("url", &path, Place::Url, accounts)?;
+    let (request, has_stamp) = plan(path, &given.text, accounts)?;
     let call = CallPlan {
         endpoint,
         request,
@@ -48,62 +41,49 @@ pub(super) fn request(given: &ClientRequest, accounts: &Accounts) -> Result<Requ
         let of_length = ["content-length", "transfer-encoding"];
         of_length.iter().any(|own| name.eq_ignore_ascii_case(own))
     };
-    if let Some((name, _)) = given.headers.iter().find(|(name, _)| is_length(name)) {
+    let mut headers = given.text.headers.iter();
+    if let Some((name, _)) = headers.find(|(name, _)| is_length(name)) {
         return Err(("headers", FlowError::LengthHeader(name.clone())));
     }
-    let parts = Parts {
-        path: template("path", &path, Place::Url, accounts)?,
-        method: given.method.as_deref(),
-        headers: &given.headers,
-        body: given.body.as_deref(),
-        answer: given.answer.as_deref(),
-        statuses: &given.statuses,
-    };
-    Ok(parts.plan(accounts)?.0)
+    let path = template("path", &path, Place::Url, accounts)?;
+    Ok(plan(path, &given.text, accounts)?.0)
 }
 
-/// What requests have that callers and clients send.
-struct Parts<'a> {
+/// Requests to this path, and whether any part of them has a stamp.
+fn plan(
     path: Template,
-    method: Option<&'a str>,
-    headers: &'a [(String, String)],
-    body: Option<&'a str>,
-    answer: Option<&'a str>,
-    statuses: &'a [u16],
-}
-
-impl Parts<'_> {
-    /// The requests, and whether any part of them has a stamp.
-    fn plan(self, accounts: &Accounts) -> Result<(RequestPlan, bool), Wrong> {
-        let body = self.body;
-        let body = body.map(|body| template("send", body, Place::Flow, accounts));
-        let body = body.transpose()?;
-        let headers = headers(self.headers, body.is_some(), accounts)?;
-        let parts = || {
-            let values = headers.iter().map(|(_, value)| value);
-            values.chain(&body).chain(std::iter::once(&self.path))
-        };
-        if parts().any(Template::is_binary) {
-            return Err(("send", FlowError::BytesOfRequest));
-        }
-        let has_stamp = parts().any(Template::has_stamp);
-        if let Some(status) = self.statuses.iter().find(|it| !(200..600).contains(*it)) {
-            return Err(("status", FlowError::Status(*status)));
-        }
-        let answer = self.answer.map(|text| pattern("answer", text));
-        let expected = Expected {
-            statuses: self.statuses.to_vec(),
-            answer: answer.transpose()?,
-        };
-        let request = RequestPlan {
-            method: method(self.method, body.is_some())?,
-            path: self.path,
-            headers,
-            body,
-            expected,
-        };
-        Ok((request, has_stamp))
+    given: &RequestText,
+    accounts: &Accounts,
+) -> Result<(RequestPlan, bool), Wrong> {
+    let body = given.body.as_deref();
+    let body = body.map(|body| template("send", body, Place::Flow, accounts));
+    let body = body.transpose()?;
+    let headers = headers(&given.headers, body.is_some(), accounts)?;
+    let parts = || {
+        let values = headers.iter().map(|(_, value)| value);
+        values.chain(&body).chain(std::iter::once(&path))
+    };
+    if parts().any(Template::is_binary) {
+        return Err(("send", FlowError::BytesOfRequest));
     }
+    let has_stamp = parts().any(Template::has_stamp);
+    if let Some(status) = given.statuses.iter().find(|it| !(200..600).contains(*it)) {
+        return Err(("status", FlowError::Status(*status)));
+    }
+    let answer = given.answer.as_deref();
+    let answer = answer.map(|text| pattern("answer", text));
+    let expected = Expected {
+        statuses: given.statuses.clone(),
+        answer: answer.transpose()?,
+    };
+    let request = RequestPlan {
+        method: method(given.method.as_deref(), body.is_some())?,
+        path,
+        headers,
+        body,
+        expected,
+    };
+    Ok((request, has_stamp))
 }
 
 fn method(given: Option<&str>, has_body: bool) -> Result<Method, Wrong> {

@@ -112,11 +112,7 @@ impl World {
     /// A connection is made: sends what waits for it.
     pub(super) fn begin_requests(&mut self, token: Token, now: Nanos) {
         let index = token.index as usize;
-        if self.is_reopening(index) {
-            self.note_reopened(index);
-        } else {
-            self.note_opened(index, now);
-        }
+        self.note_in_use(index, now);
         self.send_asked(token.index, now);
     }
 

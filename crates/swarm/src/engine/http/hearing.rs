@@ -49,7 +49,7 @@ impl World {
                 if !is_open && exchange_has_begun(&exchange, progress) {
                     self.http_mut()
                         .set(index, Flags::CHUNKED, exchange.is_chunked());
-                    self.note_stream_opened(index, now);
+                    self.note_in_use(index, now);
                 }
                 self.hear_answer_of_http(token, &heard, now);
                 let is_nothing = heard.is_nothing();

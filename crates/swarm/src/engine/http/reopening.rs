@@ -43,8 +43,8 @@ impl World {
             .is_some_and(|http| http.is_reopening(index))
     }
 
-    /// The head of a stream has come.
-    pub(super) fn note_stream_opened(&mut self, index: usize, now: Nanos) {
+    /// A terminal can use its connection: it is open, or is open again.
+    pub(super) fn note_in_use(&mut self, index: usize, now: Nanos) {
         if self.is_reopening(index) {
             self.note_reopened(index);
         } else {

@@ -1,0 +1,82 @@
+//! What all simulations have in common: the threads of a crowd on one network, and their clock.
+
+use super::Manual;
+use crate::clock::Clock as _;
+use crate::engine::crowd::{Crowd, Turned};
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Shared, Stage, Totals};
+use myriad_reactor::sim::{Sim, SimNet};
+use std::sync::Arc;
+
+pub(super) struct Run {
+    pub(super) net: SimNet,
+    pub(super) clock: Manual,
+    pub(super) plan: Arc<Plan>,
+    pub(super) shared: Arc<Shared>,
+    crowds: Vec<Option<Crowd<Sim>>>,
+}
+
+impl Run {
+    pub(super) fn new(plan: Plan, shared: Shared, net: SimNet) -> Self {
+        let (plan, shared, clock) = (Arc::new(plan), Arc::new(shared), Manual::default());
+        let crowds = (0..plan.threads).map(|thread| {
+            let part = plan.part(thread);
+            let reactor = net.reactor(plan.sockets_max(part));
+            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
+            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
+        });
+        Self {
+            crowds: crowds.collect(),
+            net,
+            clock,
+            plan,
+            shared,
+        }
+    }
+
+    /// Every thread takes a turn.
+    pub(super) fn turn(&mut self) {
+        for crowd in &mut self.crowds {
+            let Some(running) = crowd else { continue };
+            if running.turn(&self.clock).unwrap() == Turned::Done {
+                *crowd = None;
+            }
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&self, millis: u64) {
+        self.clock.0.set(self.clock.0.get() + millis * 1_000_000);
+    }
+
+    /// Whether every thread holds its terminals.
+    pub(super) fn holds(&self) -> bool {
+        let mut accounts = self.shared.accounts();
+        accounts.all(|account| account.stage == Stage::Holding)
+    }
+
+    /// As a run does once every thread holds its terminals.
+    pub(super) fn note_connected(&self) {
+        self.shared.note_connected(self.clock.now());
+        self.shared.begin_schedule(self.clock.now(), None);
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let accounts = self.shared.accounts();
+        accounts.for_each(|account| totals.merge(&account.totals));
+        totals
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.crowds.iter().all(Option::is_none)
+    }
+
+    /// Nothing may stay open.
+    pub(super) fn check_ended(&self) {
+        assert!(self.has_ended(), "every thread ends");
+        assert_eq!(self.totals().open, 0);
+        assert_eq!(self.net.open_sockets(), 0);
+        assert!(self.net.leaked().is_empty());
+    }
+}
