@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 import nats  # noqa: E402
-from node import KEY, Node  # noqa: E402
+from node import KEY, Node, start_all  # noqa: E402
 
 PAUSE_SECONDS = 0.003
 CHANNELS = 50
@@ -65,13 +65,6 @@ def latencies(node, publications):
     return percentile(taken, 0.5), percentile(taken, 0.99)
 
 
-def start(nodes):
-    for node in nodes:
-        node.start()
-    for node in nodes:
-        node.wait_until_ready()
-
-
 def with_servers(options, folder, count):
     """The latencies with so many NATS servers."""
     folder = folder / str(count)
@@ -80,7 +73,7 @@ def with_servers(options, folder, count):
     nodes = [Node(options.myriad, folder, index, cluster.url(), count) for index in range(2)]
     try:
         cluster.start()
-        start(nodes)
+        start_all(nodes)
         return latencies(nodes[0], options.publications)
     finally:
         for node in nodes:
@@ -91,7 +84,7 @@ def with_servers(options, folder, count):
 def alone(options, folder):
     node = Node(options.myriad, folder, 9, None, 1)
     try:
-        start([node])
+        start_all([node])
         return latencies(node, options.publications)
     finally:
         node.kill()
@@ -105,7 +98,7 @@ def catching_up(options, folder):
     nodes = [Node(options.myriad, folder, index, cluster.url(), 1) for index in range(2)]
     try:
         cluster.start()
-        start(nodes[:1])
+        start_all(nodes[:1])
         publisher = Publisher(nodes[0])
         for first in range(0, options.kept, BATCH):
             numbers = range(first, first + BATCH)
@@ -115,7 +108,7 @@ def catching_up(options, folder):
             if failed:
                 raise RuntimeError(f"{len(failed)} of {BATCH} publications were refused: {failed[0]}")
         began = time.perf_counter()
-        start(nodes[1:])
+        start_all(nodes[1:])
         return time.perf_counter() - began
     finally:
         for node in nodes:
@@ -129,10 +122,7 @@ def main():
     parser.add_argument("--publications", type=int, default=3_000, help="of each row")
     parser.add_argument("--kept", type=int, default=100_000, help="messages that a starting node has to read")
     options = parser.parse_args()
-    options.nats = nats.program()
-    if options.nats is None:
-        print("nats-server is built with Go, which is not installed; install Go and try again", file=sys.stderr)
-        return 1
+    options.nats = nats.program_or_exit()
     with tempfile.TemporaryDirectory(prefix="cluster-bench-") as name:
         folder = Path(name)
         print("| publish through the API, one after the other | p50 | p99 |\n| --- | --- | --- |")

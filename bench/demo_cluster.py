@@ -9,11 +9,11 @@ As many clients as memory allows, at most a million. Everything listens on loopb
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from statistics import median
 
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 import nats  # noqa: E402
+from node import Node, start_all  # noqa: E402
 
 PORTS = [8001, 8002, 8003, 8004]
 NATS_SERVERS = 3
@@ -54,44 +55,25 @@ def clients_that_fit():
     raise RuntimeError("/proc/meminfo says nothing of MemAvailable")
 
 
-class Node:
+class DemoNode(Node):
+    """A node at a port that people can remember."""
+
     def __init__(self, options, folder, number, broker):
+        super().__init__(options.myriad, folder, number, broker, NATS_SERVERS)
         self.name, self.port = f"node {number + 1}", PORTS[number]
-        self.log = folder / f"node{number + 1}.log"
-        # The last node is killed: its clients go to the others.
+        # When one is killed, its clients go to the others.
         self.arguments = [
             options.myriad, "serve", "--config", str(folder / "myriad.toml"), "--listen", f"127.0.0.1:{self.port}",
             "--broker", broker, "--broker-replicas", str(NATS_SERVERS), "--shards", "1", "--driver", options.driver,
             "--max-connections", str(options.clients), "--ping-interval", "5m", "--dev",
         ]
-        self.process = None
-
-    def start(self):
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log)
-
-    def ask(self, path):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return answer.read().decode()
-        except OSError:
-            return ""
-
-    def is_ready(self):
-        if self.process.poll() is not None:
-            raise RuntimeError(f"{self.name} has ended: {self.log.read_text()[-2000:]}")
-        return '"ok"' in self.ask("/healthz")
 
     def connections(self):
-        for line in self.ask("/metrics").splitlines():
-            if line.startswith("myriad_connections "):
-                return int(line.split()[1])
-        return 0
-
-    def kill(self):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
+        try:
+            _, metrics = self.request("GET", "/metrics")
+        except OSError:
+            return 0
+        return int(re.search(r"^myriad_connections (\d+)$", metrics, re.M)[1])
 
 
 def wait_until_connected(nodes, crowd, clients):
@@ -131,15 +113,12 @@ def table(report, events):
 def run(options, folder):
     (folder / "myriad.toml").write_text(CONFIG)
     cluster = nats.Cluster(options.nats, folder, NATS_SERVERS)
-    nodes = [Node(options, folder, number, cluster.url()) for number in range(len(PORTS))]
+    nodes = [DemoNode(options, folder, number, cluster.url()) for number in range(len(PORTS))]
     crowd = None
     try:
         say("three NATS servers and four nodes start")
         cluster.start()
-        for node in nodes:
-            node.start()
-        for node in nodes:
-            nats.wait_for(f"{node.name} is ready", node.is_ready)
+        start_all(nodes)
         say(f"{options.clients:,} clients connect")
         report = folder / "report.json"
         crowd = subprocess.Popen(crowd_arguments(options, report))
@@ -158,8 +137,8 @@ def run(options, folder):
         table(json.loads(report.read_text()), events)
         return code
     finally:
-        for process in [crowd] if crowd else []:
-            process.kill()
+        if crowd:
+            crowd.kill()
         for node in nodes:
             node.kill()
         cluster.stop()
@@ -173,10 +152,7 @@ def main():
     parser.add_argument("--driver", default="auto", help="of nodes and crowd: auto, io_uring or epoll")
     options = parser.parse_args()
     options.clients = options.clients or clients_that_fit()
-    options.nats = nats.program()
-    if options.nats is None:
-        print("nats-server is built with Go, which is not installed; install Go and try again", file=sys.stderr)
-        return 1
+    options.nats = nats.program_or_exit()
     with tempfile.TemporaryDirectory(prefix="demo-cluster-") as name:
         return run(options, Path(name))
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -28,6 +29,14 @@ def program():
         environment = {**os.environ, "GOBIN": str(folder)}
         subprocess.run(["go", "install", MODULE], env=environment, check=True)
     return str(built)
+
+
+def program_or_exit():
+    """The path of nats-server. Where there is no Go, this process ends."""
+    built = program()
+    if built is None:
+        sys.exit("nats-server is built with Go, which is not installed; install Go and try again")
+    return built
 
 
 def free_ports(count):

@@ -132,3 +132,11 @@ class Node:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+
+def start_all(nodes):
+    """Starts them, and waits until all are ready."""
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.wait_until_ready()

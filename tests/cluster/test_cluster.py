@@ -8,7 +8,7 @@ import time
 import nats
 import pytest
 from faults import MYRIAD
-from node import Node
+from node import Node, start_all
 
 NODES = 2
 # Namespaces with history in the nodes' configuration.
@@ -21,11 +21,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(folder):
+def server(folder, program):
     """The NATS server."""
-    program = nats.program()
-    if program is None:
-        pytest.skip("nats-server is built with Go, which is not installed")
     cluster = nats.Cluster(program, folder, 1)
     cluster.start()
     yield cluster.servers[0]
@@ -35,10 +32,7 @@ def server(folder):
 @pytest.fixture(scope="module")
 def nodes(folder, server):
     running = [Node(MYRIAD, folder, index, f"nats://127.0.0.1:{server.port}", 1) for index in range(NODES)]
-    for node in running:
-        node.start()
-    for node in running:
-        node.wait_until_ready()
+    start_all(running)
     yield running
     for node in running:
         node.kill()

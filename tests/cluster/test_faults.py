@@ -3,16 +3,7 @@
 from types import SimpleNamespace
 
 import faults
-import nats
 import pytest
-
-
-@pytest.fixture(scope="session")
-def program():
-    found = nats.program()
-    if found is None:
-        pytest.skip("nats-server is built with Go, which is not installed")
-    return found
 
 
 @pytest.mark.parametrize(

@@ -10,34 +10,27 @@ import nats
 import pytest
 from client import Client, Refused
 from faults import MYRIAD
-from node import Node
+from node import Node, start_all
 from websockets.exceptions import ConnectionClosed
 
 NODES = 3
 
 
-def running_nodes(program, folder):
-    cluster = nats.Cluster(program, folder, 1)
-    cluster.start()
-    nodes = [Node(MYRIAD, folder, index, cluster.url(), 1) for index in range(NODES + 1)]
-    for node in nodes[:NODES]:
-        node.start()
-    for node in nodes[:NODES]:
-        node.wait_until_ready()
-    wait_for_nodes(nodes[:NODES])
-    return cluster, nodes
-
-
 @pytest.fixture(scope="module")
-def all_nodes(tmp_path_factory):
-    program = nats.program()
-    if program is None:
-        pytest.skip("nats-server is built with Go, which is not installed")
-    cluster, nodes = running_nodes(program, tmp_path_factory.mktemp("nodes"))
-    yield nodes
-    for node in nodes:
-        node.kill()
-    cluster.stop()
+def all_nodes(program, tmp_path_factory):
+    """Nodes that know each other, and one more that does not run."""
+    folder = tmp_path_factory.mktemp("nodes")
+    cluster = nats.Cluster(program, folder, 1)
+    nodes = [Node(MYRIAD, folder, index, cluster.url(), 1) for index in range(NODES + 1)]
+    try:
+        cluster.start()
+        start_all(nodes[:NODES])
+        wait_for_nodes(nodes[:NODES])
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+        cluster.stop()
 
 
 @pytest.fixture
