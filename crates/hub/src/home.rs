@@ -225,7 +225,7 @@ impl Home {
     /// Somebody reads a channel's history. A channel without history has an empty one.
     pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
         let awaited = self.awaited_history(&request.channel);
-        let Some(request) = self.hold(awaited, request, Question::History) else {
+        let Some(request) = self.hold(awaited, request, Question::History, now) else {
             return;
         };
         let index = self.find_or_open(&request.channel, now);

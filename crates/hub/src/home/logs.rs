@@ -11,8 +11,8 @@ use super::batch::Accepted;
 use super::{Home, HomeEffect, ReadHistory, ReadStream, Recover, StreamRequest, Submission};
 use crate::time::ticks;
 use crate::{Asker, Delivery, Epoch, Now, Position, Ticket};
-use myriad_wheel::Tick;
-use std::collections::{BTreeMap, VecDeque};
+use myriad_wheel::{Key, Tick};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ use std::time::Duration;
 const AHEAD_MS: u64 = 4_000;
 /// Subscribers that wait at a home for that reason. Others are answered at once, as those that have lost something.
 const AHEAD_MAX: usize = 10_000;
+/// Questions that wait for a log before those are looked for that nobody waits for any more.
+const WAITING_MIN: usize = 1_024;
+/// The control plane waits for no answer so long.
+const CONTROL_PATIENCE_MS: u64 = 60_000;
 
 /// Names a log: its index among those of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,17 +98,27 @@ impl Question {
         matches!(self, Self::History(_) | Self::ReadStream(_))
     }
 
-    /// Whose command it is, if it is a client's.
-    fn ticket(&self) -> Option<Ticket> {
-        let asker = match self {
-            Self::Recover(request) => return Some(request.ticket),
+    fn asker(&self) -> Asker {
+        match self {
+            Self::Recover(request) => Asker::Session(request.ticket),
             Self::History(request) => request.asker,
-            Self::Stream(_) | Self::ReadStream(_) => return None,
-        };
-        match asker {
+            Self::Stream(request) => request.asker,
+            Self::ReadStream(request) => request.asker,
+        }
+    }
+
+    /// Who asks, if it is a connection.
+    fn ticket(&self) -> Option<Ticket> {
+        match self.asker() {
             Asker::Session(ticket) => Some(ticket),
             Asker::Control(_) => None,
         }
+    }
+
+    /// Whose command it is, if it is a command of a client.
+    fn command(&self) -> Option<Ticket> {
+        let is_command = matches!(self, Self::Recover(_) | Self::History(_));
+        self.ticket().filter(|_| is_command)
     }
 }
 
@@ -112,6 +126,44 @@ impl Question {
 struct Waiting {
     log: LogId,
     question: Question,
+    since: Tick,
+}
+
+/// Questions in the order in which they came. A log may stay away for hours, and clients come, ask and go.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// At how many those are looked for that nobody waits for.
+    sweep_at: usize,
+}
+
+impl Queue {
+    fn push(&mut self, one: Waiting) {
+        if self.waiting.len() >= self.sweep_at.max(WAITING_MIN) {
+            self.sweep(one.since);
+            // So that each question pays for its own part of a sweep.
+            self.sweep_at = 2 * self.waiting.len();
+        }
+        self.waiting.push(one);
+    }
+
+    /// Drops what was asked by clients whose connections have become others', and by requests that have ended. What is left is
+    /// bounded by the connections that there may be.
+    fn sweep(&mut self, now: Tick) {
+        let mut newest = HashMap::new();
+        for ticket in self.waiting.iter().filter_map(|one| one.question.ticket()) {
+            let Key { index, generation } = ticket.connection;
+            newest.insert((ticket.shard, index), generation);
+        }
+        self.waiting.retain(|one| match one.question.ticket() {
+            Some(Ticket {
+                shard,
+                connection: Key { index, generation },
+                ..
+            }) => newest.get(&(shard, index)) == Some(&generation),
+            None => one.since.plus_ms(CONTROL_PATIENCE_MS) > now,
+        });
+    }
 }
 
 /// All logs of a home, and the questions that wait for them.
@@ -121,8 +173,8 @@ pub(super) struct Logs {
     /// Shards that join a channel of a log that is not caught up, with the serial of the question. Who leaves is no longer here, so
     /// these are no more than the channels with members.
     joins: BTreeMap<(LogId, Arc<str>, usize), u64>,
-    /// For logs that are not caught up, in the order in which they came.
-    waiting: Vec<Waiting>,
+    /// For logs that are not caught up.
+    queue: Queue,
     /// Subscribers who have seen more than this home, by their offsets, so that those are found at once whose entry has come. The
     /// last part of the key is different for each.
     ahead: BTreeMap<AheadKey, Recover>,
@@ -289,13 +341,19 @@ impl Home {
         awaited: Option<LogId>,
         request: T,
         question: impl FnOnce(T) -> Question,
+        now: Now,
     ) -> Option<T> {
         let Some(log) = awaited else {
             return Some(request);
         };
         let question = question(request);
-        self.tell_held(question.ticket());
-        self.logs.waiting.push(Waiting { log, question });
+        self.tell_held(question.command());
+        let since = now.tick();
+        self.logs.queue.push(Waiting {
+            log,
+            question,
+            since,
+        });
         None
     }
 
@@ -308,7 +366,7 @@ impl Home {
     /// The same for a recovery. It also waits for a while if its subscriber has seen more than this home.
     pub(super) fn hold_recover(&mut self, request: Recover, now: Now) -> Option<Recover> {
         let awaited = self.awaited_log(&request.channel);
-        let request = self.hold(awaited, request, Question::Recover)?;
+        let request = self.hold(awaited, request, Question::Recover, now)?;
         let Some(log) = self.log_of(&request.channel) else {
             return Some(request);
         };
@@ -355,12 +413,12 @@ impl Home {
                 self.logs.joins.insert((of, channel, shard), serial);
             }
         }
-        let waiting = std::mem::take(&mut self.logs.waiting);
+        let waiting = std::mem::take(&mut self.logs.queue.waiting);
         let is_whole = self.logs.of(log).is_whole;
         for one in waiting {
             let is_early = !is_whole && one.question.is_about_history();
             if one.log != log || is_early {
-                self.logs.waiting.push(one);
+                self.logs.queue.waiting.push(one);
                 continue;
             }
             match one.question {

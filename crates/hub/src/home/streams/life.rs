@@ -136,7 +136,7 @@ impl Home {
     /// Somebody creates, changes or looks at a stream.
     pub fn handle_stream(&mut self, request: StreamRequest, now: Now) {
         let awaited = self.awaited_log(&request.channel);
-        let Some(request) = self.hold(awaited, request, Question::Stream) else {
+        let Some(request) = self.hold(awaited, request, Question::Stream, now) else {
             return;
         };
         let StreamRequest {

@@ -9,7 +9,7 @@ impl Home {
     /// Somebody reads a stream.
     pub fn handle_read_stream(&mut self, request: ReadStream, now: Now) {
         let awaited = self.awaited_history(&request.channel);
-        let Some(request) = self.hold(awaited, request, Question::ReadStream) else {
+        let Some(request) = self.hold(awaited, request, Question::ReadStream, now) else {
             return;
         };
         let found = self.find_stream(&request.channel, now);

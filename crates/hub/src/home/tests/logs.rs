@@ -3,11 +3,13 @@
 use super::{TICK_NS, TICKET, drain, home_with, kept, pass, submission, text, tick};
 use crate::home::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, LogEntry, LogEvent, LogId, ReadHistory,
-    Recover, Since, Submission,
+    Recover, RequestId, Since, Submission,
 };
 use crate::{
     Asker, ChannelOptions, Delivery, Epoch, Namespaces, Now, Payload, Position, RecoveryMode,
+    Ticket,
 };
+use myriad_wheel::Key;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,6 +160,52 @@ fn a_history_is_read_once_what_it_lacks_has_gone() {
         panic!("{effects:?}")
     };
     assert_eq!(offsets_of(publications.clone()), [10, 11, 12]);
+}
+
+/// The questions of clients whose connections have gone do not pile up while the log stays away.
+#[test]
+fn questions_that_nobody_waits_for_are_dropped() {
+    let mut home = Home::new(settings(), Now(0));
+    let request = recover("log:a", at(3), RecoveryMode::Stream);
+    for generation in 0..10_000 {
+        let ticket = Ticket {
+            connection: Key {
+                index: generation % 10,
+                generation,
+            },
+            ..TICKET
+        };
+        home.handle_recover(Recover { ticket, ..request.clone() }, Now(0));
+    }
+    let by_control = |id| ReadHistory {
+        channel: "log:a".into(),
+        asker: Asker::Control(RequestId(id)),
+        limit: None,
+        since: None,
+        reverse: false,
+    };
+    for second in 0..10_000 {
+        home.handle_history(by_control(second), tick(20 * second));
+    }
+    drain(&mut home);
+    home.handle_log(began(Epoch::new(1), 0), Now(0));
+    home.handle_log(entry(3, LogEvent::CaughtUp { floor: 0 }), Now(0));
+    home.handle_log(entry(3, LogEvent::Whole), Now(0));
+    let answered = drain(&mut home);
+    assert!(answered.len() < 3_000, "{}", answered.len());
+    // The last ones are still asked.
+    for id in 9_950..10_000 {
+        assert!(answered.iter().any(|effect| matches!(
+            effect,
+            HomeEffect::History { asker: Asker::Control(RequestId(of)), .. } if *of == id
+        )));
+    }
+    for index in 0..10 {
+        assert!(answered.iter().any(|effect| matches!(
+            effect,
+            HomeEffect::Recovered(one) if one.ticket.connection.index == index
+        )));
+    }
 }
 
 #[test]
