@@ -11,7 +11,7 @@
 # make arena-smoke      builds every server of arena/ and checks that it keeps the contract (arena/README.md)
 # make sim              simulates 100,000 random schedules of several shards, or an hour of them; prints what they reached.
 #                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step.
-#                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=
+#                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=, and of clusters: CLUSTER_SEEDS=
 # make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
 # make demo-cluster     three NATS servers, four nodes and as many clients as memory allows; a node and a NATS server are killed; CLUSTER='--clients 100000'
 # make bench-cluster   what the broker of a cluster adds to a publication: docs/cluster.md (minutes)
@@ -40,6 +40,7 @@ FAULTS ?=
 SEED ?=
 SEEDS ?= 100000
 SESSION_SEEDS ?= 10000
+CLUSTER_SEEDS ?= 10000
 FROM ?= 0
 MINUTES ?= 60
 CLUSTER ?=
@@ -93,10 +94,12 @@ bench-tuning:
 	$(PYTHON) bench/tuning.py --myriad $(TARGET)/release/myriad $(TUNING)
 
 SIM := $(CARGO) test --locked --profile sim -p myriad-shard --test
+CLUSTER_SIM := $(CARGO) test --locked --profile sim -p myriad-server --lib broker::tests
 
 sim:
 ifeq ($(SEED),)
 	MYRIAD_SIM_SEEDS=$(SESSION_SEEDS) MYRIAD_SIM_FROM=$(FROM) $(SIM) sessions -- at_length --ignored --nocapture
+	MYRIAD_SIM_SEEDS=$(CLUSTER_SEEDS) MYRIAD_SIM_FROM=$(FROM) $(CLUSTER_SIM)::at_length -- --ignored --nocapture
 	MYRIAD_SIM_SEEDS=$(SEEDS) MYRIAD_SIM_FROM=$(FROM) MYRIAD_SIM_MINUTES=$(MINUTES) $(SIM) sim -- at_length --ignored --nocapture
 	$(PYTHON) tests/coverage.py --lines
 else

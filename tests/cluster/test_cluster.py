@@ -51,6 +51,14 @@ def publish(node, channel, number, **wishes):
     return answer["result"]
 
 
+def test_what_nats_will_never_take_is_refused_for_good(nodes):
+    # nats-server takes messages of 1 MiB, and the API more.
+    answer = nodes[0].call("publish", channel="large", data="x" * 1_060_000)
+    assert answer["error"]["code"] == 107, answer
+    assert "max_payload" in answer["error"]["detail"]
+    assert publish(nodes[0], "large", 1)["offset"] > 0
+
+
 def test_both_nodes_have_one_order(nodes):
     positions = [publish(nodes[number % NODES], "order", number) for number in range(20)]
     offsets = [position["offset"] for position in positions]

@@ -104,6 +104,8 @@ pub enum NotPublished {
     Closed,
     /// The broker did not take it in time. It may have been published all the same, if the answer was lost.
     Unavailable,
+    /// The broker will never take it, as where it has more bytes than its servers allow.
+    Refused,
 }
 
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.

@@ -5,12 +5,8 @@
 //! nodes that write at once one loses and reads again. A beat is written when none has come for a while, too: by it a node knows that it
 //! still hears the stream.
 
-use super::feed::{FeedError, last_of};
-use super::store::is_overtaken;
-use crate::shards::random_bits;
-use async_nats::jetstream::Context;
-use async_nats::jetstream::context::PublishError;
-use async_nats::jetstream::message::PublishMessage;
+use super::link::{Link, Log};
+use super::servers::{FeedError, NotStored, ToStore, Way, Which};
 use myriad_shard::Epoch;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -52,7 +48,7 @@ pub(super) enum BeatError {
     #[error("reading the beat: {0}")]
     Read(#[from] FeedError),
     #[error("writing the beat: {0}")]
-    Write(#[from] PublishError),
+    Write(#[from] NotStored),
     #[error("others write beats without end")]
     Crowded,
     #[error("the kernel has no random number")]
@@ -74,16 +70,16 @@ pub(super) fn parse(payload: &[u8]) -> Option<Epoch> {
 /// Writes and reads beats of one stream.
 #[derive(Debug)]
 pub(super) struct Beats<'a> {
-    pub(super) context: &'a Context,
-    /// The stream's name.
-    pub(super) stream: String,
-    pub(super) subject: String,
+    pub(super) link: &'a Link,
+    pub(super) log: &'a Log,
+    pub(super) subject: &'a str,
 }
 
 impl Beats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
     async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
-        let last = last_of(self.context, &self.stream, &self.subject).await?;
+        let which = Which::LastOf(self.subject);
+        let last = self.link.servers.look(Way::Reading, self.log, which).await?;
         Ok(last.map(|message| LastBeat {
             epoch: parse(&message.payload),
             sequence: message.sequence,
@@ -109,17 +105,16 @@ impl Beats<'_> {
             epoch: epoch.as_str(),
         };
         let payload = serde_json::to_vec(&text).expect("a string can be written");
-        let message = PublishMessage::build()
-            .payload(payload.into())
-            .expected_last_subject_sequence(behind);
-        let sent = self.context.send_publish(self.subject.clone(), message);
-        let acknowledged = match sent.await {
-            Ok(acknowledged) => acknowledged.await,
-            Err(error) => Err(error),
+        let message = ToStore {
+            subject: self.subject.to_owned(),
+            payload: payload.into(),
+            behind: Some(behind),
+            ..ToStore::default()
         };
-        match acknowledged {
+        let servers = &self.link.servers;
+        match servers.store(Way::Reading, self.log, message).await {
             Ok(ack) => Ok(Some(ack.sequence)),
-            Err(error) if is_overtaken(&error) => Ok(None),
+            Err(NotStored::Overtaken) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -137,7 +132,7 @@ impl Beats<'_> {
             }
             let epoch = match choose(last) {
                 Some(epoch) => epoch,
-                None => Epoch::new(random_bits().map_err(|_| BeatError::Random)?),
+                None => Epoch::new((self.link.random)().ok_or(BeatError::Random)?),
             };
             let behind = last.map_or(0, |beat| beat.sequence);
             if let Some(sequence) = self.write(epoch, behind).await? {

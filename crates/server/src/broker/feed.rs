@@ -7,7 +7,7 @@
 //! meanwhile. And a message is one whatever its headers say: the library takes one with a status for something that is no message,
 //! and begins again without end.
 
-use super::stream::LogStream;
+use super::servers::{Feed, FeedError, Stored, Which};
 use crate::nats::{connects_of, header, is_connected};
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::push::OrderedConfig;
@@ -15,16 +15,15 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::RawMessage;
 use async_nats::jetstream::{Context, ErrorCode, Message};
-use async_nats::{Client, HeaderMap, StatusCode, Subject, Subscriber};
+use async_nats::{Client, StatusCode, Subject, Subscriber};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::json;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
-use thiserror::Error;
-use tokio::task::unconstrained;
 use tokio::time::Instant;
 
 /// A consumer without messages sends a beat every 5 s.
@@ -34,41 +33,9 @@ const ACK_PREFIX: &str = "$JS.ACK.";
 /// How headers begin that have no status.
 const PLAIN_HEADERS: &[u8] = b"NATS/1.0\r\n";
 
-/// A message as it stands in a stream.
+/// A stream's messages as they come by a consumer.
 #[derive(Debug)]
-pub(super) struct Stored {
-    pub(super) sequence: u64,
-    /// When it was stored, by the servers' clock: ns since 1970.
-    pub(super) stored_ns: i128,
-    pub(super) subject: Subject,
-    pub(super) headers: Option<HeaderMap>,
-    pub(super) payload: Bytes,
-    /// Its headers are none: the library cannot parse them, or they have a status.
-    pub(super) is_spoiled: bool,
-}
-
-/// Why a feed ended.
-#[derive(Debug, Error)]
-pub(super) enum FeedError {
-    #[error("a consumer cannot be made: {0}")]
-    Make(String),
-    #[error("the consumer ended: {0}")]
-    Ended(String),
-    #[error("messages were lost on their way")]
-    Hole,
-    #[error("the stream goes back to what has been read")]
-    Back,
-    #[error("the connection was lost")]
-    Cut,
-    #[error("the consumer has been silent for {} s", SILENCE_MAX.as_secs())]
-    Silent,
-    #[error("a message cannot be looked at: {0}")]
-    Look(String),
-}
-
-/// A stream's messages as they come.
-#[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct Consumer {
     client: Client,
     context: Context,
     messages: Subscriber,
@@ -81,7 +48,7 @@ pub(super) struct Feed {
     heard: Instant,
 }
 
-impl Feed {
+impl Consumer {
     /// Begins at a place.
     ///
     /// # Errors
@@ -89,14 +56,13 @@ impl Feed {
     pub(super) async fn open(
         client: &Client,
         context: &Context,
-        stream: &LogStream,
+        stream: String,
         first: u64,
     ) -> Result<Self, FeedError> {
         let connects = connects_of(client);
         let inbox = client.new_inbox();
-        let failed = |error: &dyn std::fmt::Display| FeedError::Make(error.to_string());
         let messages = client.subscribe(inbox.clone()).await;
-        let messages = messages.map_err(|error| failed(&error))?;
+        let messages = messages.map_err(|error| FeedError::make(&error))?;
         let config = OrderedConfig {
             deliver_subject: inbox,
             deliver_policy: DeliverPolicy::ByStartSequence {
@@ -105,8 +71,8 @@ impl Feed {
             ..OrderedConfig::default()
         };
         // It goes by itself 30 s after its subscription.
-        let made = stream.create_consumer(config).await;
-        made.map_err(|error| failed(&error))?;
+        let made = context.create_consumer_on_stream(config, stream).await;
+        made.map_err(|error| FeedError::make(&error))?;
         Ok(Self {
             client: client.clone(),
             context: context.clone(),
@@ -116,42 +82,6 @@ impl Feed {
             sequence: first - 1,
             heard: Instant::now(),
         })
-    }
-
-    /// The next message. May be given up while it waits.
-    ///
-    /// # Errors
-    /// Something was lost.
-    pub(super) async fn next(&mut self) -> Result<Stored, FeedError> {
-        loop {
-            let message = self.messages.next().await;
-            if let Some(stored) = self.take(message)? {
-                return Ok(stored);
-            }
-        }
-    }
-
-    /// The next message if it has come.
-    ///
-    /// # Errors
-    /// Something was lost.
-    pub(super) fn next_now(&mut self) -> Result<Option<Stored>, FeedError> {
-        while let Some(message) = unconstrained(self.messages.next()).now_or_never() {
-            if let Some(stored) = self.take(message)? {
-                return Ok(Some(stored));
-            }
-        }
-        Ok(None)
-    }
-
-    /// What has happened to it, if it has not gone on as it should. What has come before that is still to be had.
-    pub(super) fn fault(&self) -> Option<FeedError> {
-        let is_cut = connects_of(&self.client) != self.connects || !is_connected(&self.client);
-        if is_cut {
-            Some(FeedError::Cut)
-        } else {
-            (self.heard.elapsed() > SILENCE_MAX).then_some(FeedError::Silent)
-        }
     }
 
     fn take(&mut self, message: Option<async_nats::Message>) -> Result<Option<Stored>, FeedError> {
@@ -227,64 +157,54 @@ impl Feed {
     }
 }
 
+impl Feed for Consumer {
+    fn poll_next(&mut self, context: &mut task::Context<'_>) -> Poll<Result<Stored, FeedError>> {
+        loop {
+            let message = ready!(self.messages.poll_next_unpin(context));
+            if let Some(stored) = self.take(message)? {
+                return Poll::Ready(Ok(stored));
+            }
+        }
+    }
+
+    fn fault(&self) -> Option<FeedError> {
+        let is_cut = connects_of(&self.client) != self.connects || !is_connected(&self.client);
+        if is_cut {
+            Some(FeedError::Cut)
+        } else {
+            let is_silent = self.heard.elapsed() > SILENCE_MAX;
+            is_silent.then_some(FeedError::Silent(SILENCE_MAX.as_secs()))
+        }
+    }
+}
+
 /// The answer to a question for a message.
 #[derive(Debug, Deserialize)]
 struct Found {
     message: RawMessage,
 }
 
-/// The first message from a place on, as the stream's leader has it; none if there is none. It comes as text, so that it can be read
-/// whatever stands in it.
+/// A message as the stream's leader has it; none if there is none. It comes as text, so that it can be read whatever stands in it.
 ///
 /// # Errors
 /// There is no answer.
 pub(super) async fn look(
     context: &Context,
     stream: &str,
-    sequence: u64,
+    which: Which<'_>,
 ) -> Result<Option<Stored>, FeedError> {
-    look_for(context, stream, sequence, ">").await
-}
-
-/// The first message of a subject from a place on.
-///
-/// # Errors
-/// There is no answer.
-pub(super) async fn look_for(
-    context: &Context,
-    stream: &str,
-    sequence: u64,
-    subject: &str,
-) -> Result<Option<Stored>, FeedError> {
-    let question = json!({ "seq": sequence, "next_by_subj": subject });
-    ask(context, stream, &question).await
-}
-
-/// The last message of a subject.
-///
-/// # Errors
-/// There is no answer.
-pub(super) async fn last_of(
-    context: &Context,
-    stream: &str,
-    subject: &str,
-) -> Result<Option<Stored>, FeedError> {
-    ask(context, stream, &json!({ "last_by_subj": subject })).await
-}
-
-async fn ask(
-    context: &Context,
-    stream: &str,
-    question: &serde_json::Value,
-) -> Result<Option<Stored>, FeedError> {
-    let failed = |error: &dyn std::fmt::Display| FeedError::Look(error.to_string());
+    let question = match which {
+        Which::From(sequence) => json!({ "seq": sequence, "next_by_subj": ">" }),
+        Which::OfFrom(subject, sequence) => json!({ "seq": sequence, "next_by_subj": subject }),
+        Which::LastOf(subject) => json!({ "last_by_subj": subject }),
+    };
     let subject = format!("STREAM.MSG.GET.{stream}");
-    let answer = context.request(subject, question).await;
-    let answer: Response<Found> = answer.map_err(|error| failed(&error))?;
+    let answer = context.request(subject, &question).await;
+    let answer: Response<Found> = answer.map_err(|error| FeedError::look(&error))?;
     match answer {
         Response::Ok(found) => Ok(Some(read(found.message))),
         Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
-        Response::Err { error } => Err(failed(&error)),
+        Response::Err { error } => Err(FeedError::look(&error)),
     }
 }
 

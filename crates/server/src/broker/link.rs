@@ -1,13 +1,9 @@
-//! What the tasks of a broker share: the connection, the logs, and how the outside world is told of failures.
+//! What the tasks of a broker share: the servers, the logs, and how far this node has read them.
 
+use super::State;
 use super::answers::{Answers, Waiter};
 use super::remarks::Remarks;
-use super::stream::{LogStream, ensure};
-use super::{BrokerSettings, State};
-use crate::nats::is_connected;
-use crate::nodes::Nodes;
-use async_nats::jetstream::{self, Context};
-use async_nats::{Client, Event};
+use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
 use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces};
@@ -16,14 +12,9 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-/// How long a request to JetStream may take.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server that starts waits for its streams.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_secs(1);
-
-/// Publications in the library's queue.
-const OUTGOING_MAX: usize = 64;
 
 /// Why a server cannot start with its broker.
 #[derive(Debug, Error)]
@@ -164,54 +155,29 @@ impl Log {
     }
 }
 
-/// The connections and the logs.
-///
-/// A message that the client library cannot parse costs the connection that it comes by, and all that is on its way there. So what
-/// strangers write comes by other connections than publications leave by.
+/// The servers and the logs.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Publications leave by it, and their acknowledgements come.
-    pub(super) client: Client,
-    pub(super) publishing: Context,
-    /// Stored messages come by it.
-    pub(super) reads: Client,
-    /// Of what is asked about streams, and of beats.
-    pub(super) context: Context,
-    /// What no history keeps comes by it.
-    pub(super) live: Client,
+    pub(super) servers: Arc<dyn Servers>,
     pub(super) subjects: Subjects,
     pub(super) namespaces: Arc<Namespaces>,
     pub(super) logs: Box<[Arc<Log>]>,
     pub(super) node: String,
     pub(super) state: Arc<State>,
-    /// The way to other nodes, over the same connection.
-    pub(super) nodes: Arc<Nodes>,
     pub(super) remarks: Remarks,
-    settings: BrokerSettings,
+    /// Where random numbers come from; none if it has none.
+    pub(super) random: fn() -> Option<u64>,
 }
 
 impl Link {
-    /// Connects, and makes the streams that are missing.
-    ///
-    /// # Errors
-    /// NATS cannot be reached, or does not do what it should.
-    pub(super) async fn open(
-        settings: BrokerSettings,
+    pub(super) fn new(
+        servers: Arc<dyn Servers>,
+        subjects: Subjects,
         namespaces: Arc<Namespaces>,
         node: String,
         state: Arc<State>,
-    ) -> Result<Self, BrokerError> {
-        settings.nats.check()?;
-        let known = Some(Arc::clone(&state));
-        let client = connect(&settings, &format!("myriad {node}"), known).await?;
-        state.counts.set_connected(true);
-        let reads = connect(&settings, &format!("myriad {node} reads"), None).await?;
-        let live = connect(&settings, &format!("myriad {node} live"), None).await?;
-        let (publishing, context) = (context_of(&client), context_of(&reads));
-        context
-            .query_account()
-            .await
-            .map_err(|error| BrokerError::JetStream(error.to_string()))?;
+        random: fn() -> Option<u64>,
+    ) -> Self {
         let logs = namespaces.logs().into_iter().enumerate();
         let logs = logs.map(|(id, (name, options))| {
             let id = LogId(u16::try_from(id).expect("a server has fewer namespaces"));
@@ -222,49 +188,42 @@ impl Link {
                 known: Mutex::default(),
             })
         });
-        let nodes = Nodes::new(client.clone(), settings.subjects.clone(), node.clone());
-        let link = Self {
-            client,
-            nodes: Arc::new(nodes),
-            publishing,
-            reads,
-            context,
-            live,
-            subjects: settings.subjects.clone(),
-            namespaces,
+        Self {
             logs: logs.collect(),
+            servers,
+            subjects,
+            namespaces,
             node,
             state,
             remarks: Remarks::default(),
-            settings,
-        };
-        for log in &link.logs {
-            link.await_stream(log).await?;
-        }
-        Ok(link)
-    }
-
-    /// Makes a log's stream. Servers that have just started have no leader yet.
-    async fn await_stream(&self, log: &Log) -> Result<(), BrokerError> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        loop {
-            match self.ensure_stream(log).await {
-                Ok(_) => return Ok(()),
-                Err(error @ BrokerError::NoStream { .. }) if Instant::now() < deadline => {
-                    tracing::info!("{error}; it is tried again");
-                    sleep(START_PAUSE).await;
-                }
-                Err(error) => return Err(error),
-            }
+            random,
         }
     }
 
-    /// A log's stream, which is made if it is missing.
+    /// Makes the streams that are missing. Servers that have just started have no leader yet.
     ///
     /// # Errors
-    /// It cannot be made, or is none of ours.
-    pub(super) async fn ensure_stream(&self, log: &Log) -> Result<LogStream, BrokerError> {
-        ensure(&self.context, &self.subjects, log, self.settings.replicas).await
+    /// A stream cannot be made, or is none of ours.
+    pub(super) async fn await_streams(&self) -> Result<(), BrokerError> {
+        for log in &self.logs {
+            let deadline = Instant::now() + START_TIMEOUT;
+            loop {
+                match self.servers.open(log).await {
+                    Ok(_) => break,
+                    Err(error @ BrokerError::NoStream { .. }) if Instant::now() < deadline => {
+                        tracing::info!("{error}; it is tried again");
+                        sleep(START_PAUSE).await;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a log's stream.
+    pub(super) fn stream_of(&self, log: &Log) -> String {
+        self.subjects.stream(&log.class)
     }
 
     /// The log that orders a channel; none if no history keeps its publications, or no channel may have that name.
@@ -274,72 +233,5 @@ impl Link {
         }
         let id = self.namespaces.options_of(channel)?.log?;
         Some(&self.logs[usize::from(id.0)])
-    }
-
-    /// Whether publications reach the servers now, as far as this node knows.
-    pub(super) fn is_connected(&self) -> bool {
-        is_connected(&self.client)
-    }
-}
-
-/// Connects. With a state, as the connection that publications leave by.
-async fn connect(
-    settings: &BrokerSettings,
-    name: &str,
-    state: Option<Arc<State>>,
-) -> Result<Client, NatsError> {
-    let options = settings.nats.options(name).await?;
-    // What is in the library's queue when a connection is lost is sent by the next one, however late.
-    let options = match state {
-        Some(_) => options.client_capacity(OUTGOING_MAX),
-        None => options,
-    };
-    let name = name.to_owned();
-    let options = options.event_callback(move |event| {
-        match &state {
-            Some(state) => note(&event, state),
-            None => note_incoming(&event, &name),
-        }
-        std::future::ready(())
-    });
-    settings.nats.connect_with(options).await
-}
-
-fn context_of(client: &Client) -> Context {
-    jetstream::context::ContextBuilder::new()
-        .timeout(REQUEST_TIMEOUT)
-        .build(client.clone())
-}
-
-/// Tells the log what happens to a connection by which messages come.
-fn note_incoming(event: &Event, name: &str) {
-    match event {
-        Event::SlowConsumer(_) => tracing::warn!(
-            "this node reads publications without history too slowly: some of them are lost"
-        ),
-        Event::Disconnected => {
-            tracing::info!("connection {name:?} to NATS is lost; it is made again");
-        }
-        event => tracing::debug!("connection {name:?} to NATS: {event}"),
-    }
-}
-
-/// Tells the log what happens to the connection that publications leave by.
-fn note(event: &Event, state: &State) {
-    match event {
-        Event::Connected => {
-            state.counts.set_connected(true);
-            tracing::info!("the broker is connected");
-        }
-        Event::Disconnected => {
-            state.counts.set_connected(false);
-            tracing::warn!(
-                "the broker is disconnected: clients stay, publications are refused until it is back"
-            );
-        }
-        Event::LameDuckMode => tracing::info!("a NATS server asks its clients to go to another"),
-        Event::ServerError(error) => tracing::warn!("a NATS server says: {error}"),
-        Event::ClientError(error) => tracing::debug!("the connection to NATS: {error}"),
-        Event::SlowConsumer(_) | Event::Draining | Event::Closed => {}
     }
 }

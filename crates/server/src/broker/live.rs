@@ -1,9 +1,10 @@
 //! Publications that no history keeps: by core NATS, at most once.
 
+use super::homes::Homes;
 use super::link::Link;
 use super::remarks::Remark;
 use crate::nats::{Messages, header};
-use async_nats::{HeaderMap, Message, Subject};
+use async_nats::{Client, HeaderMap, Message, Subject};
 use myriad_broker::{Envelope, Unreadable};
 use myriad_shard::{Mesh, PublishRefused, Submission};
 use std::sync::Arc;
@@ -41,12 +42,17 @@ pub(super) fn envelope_of(
 
 /// Gives a message its share of the limit of publication bytes: waits for it, so that nothing is lost where this node delivers more
 /// slowly than others publish.
-pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: Envelope) -> Taken {
+pub(super) async fn take_in(
+    homes: &dyn Homes,
+    node: &str,
+    channel: String,
+    envelope: Envelope,
+) -> Taken {
     let Some(content) = envelope.content else {
         return Taken::TooLarge(channel);
     };
     let permit = loop {
-        match mesh.take_in(&content) {
+        match homes.take_in(&content) {
             Ok(permit) => break permit,
             Err(PublishRefused::Busy) => sleep(ROOM_INTERVAL).await,
             Err(_) => {
@@ -78,19 +84,19 @@ pub(super) async fn take_in(mesh: &Mesh, node: &str, channel: String, envelope: 
 type Waiting = (Message, OwnedSemaphorePermit);
 
 /// Delivers what comes, for ever.
-pub(super) async fn run(link: Arc<Link>, mesh: Mesh) {
+pub(super) async fn run(link: Arc<Link>, client: Client, mesh: Mesh) {
     let (queue, waiting) = unbounded_channel();
     tokio::join!(
-        receive(Arc::clone(&link), queue),
+        receive(Arc::clone(&link), client, queue),
         deliver_all(link, mesh, waiting)
     );
 }
 
 /// Puts what comes in the queue, as long as there is room: the library's own queue counts messages, and each may have a megabyte.
-async fn receive(link: Arc<Link>, queue: UnboundedSender<Waiting>) {
+async fn receive(link: Arc<Link>, client: Client, queue: UnboundedSender<Waiting>) {
     let room = Arc::new(Semaphore::new(QUEUE_BYTES_MAX as usize));
     let subject = link.subjects.live_of_all();
-    let mut messages = Messages::of(&link.live, subject, "publications without history").await;
+    let mut messages = Messages::of(&client, subject, "publications without history").await;
     loop {
         let message = messages.next().await;
         let share = share_of(message.length);

@@ -5,6 +5,8 @@
 //! readers ([`reader`], one for each log) to the channel's home. What no history keeps goes by core NATS ([`live`]), at most once. The
 //! thread has a runtime of its own, so that a flood of messages does not delay requests of the API.
 //!
+//! What is asked of the servers goes through one seam ([`servers`]). NATS is behind it ([`jetstream`]), or the simulator of the tests.
+//!
 //! The connection also carries what nodes ask each other ([`crate::nodes`]). What can be decided without I/O is in the crate
 //! `myriad-broker`.
 
@@ -12,14 +14,19 @@ mod answers;
 mod beat;
 mod counts;
 mod feed;
+mod homes;
+mod jetstream;
 mod link;
 mod live;
 mod publisher;
 mod reader;
 mod remarks;
+mod servers;
 mod settings;
 mod store;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use link::BrokerError;
 pub(crate) use settings::{BROKER_PREFIX_DEFAULT, BrokerSettings};
@@ -29,7 +36,10 @@ use crate::error::ServerError;
 use crate::mailbox::{Letters, Mailbox, mailbox};
 use crate::nodes::Nodes;
 use counts::BrokerCounts;
+use homes::Homes;
+use jetstream::Jetstream;
 use link::Link;
+use servers::Servers;
 use myriad_shard::{BrokerTask, Mesh, Namespaces};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -146,7 +156,13 @@ impl Drop for Broker {
     }
 }
 
-type Opened = (Link, Arc<Mailbox<BrokerTask>>, Letters<BrokerTask>);
+/// What the thread needs.
+struct Opened {
+    link: Link,
+    servers: Arc<Jetstream>,
+    tasks: Arc<Mailbox<BrokerTask>>,
+    letters: Letters<BrokerTask>,
+}
 
 /// What others need of a broker that has been opened.
 struct Ready {
@@ -168,12 +184,15 @@ fn occupy(
         .build()
         .map_err(ServerError::system("start the broker's runtime"))?;
     runtime.block_on(async {
-        let (link, tasks, letters) = opening.await?;
-        let nodes = Arc::clone(&link.nodes);
-        let _ = started.send(Ok(Ready { tasks, nodes }));
+        let opened = opening.await?;
+        let (tasks, nodes) = (&opened.tasks, &opened.servers.nodes);
+        let _ = started.send(Ok(Ready {
+            tasks: Arc::clone(tasks),
+            nodes: Arc::clone(nodes),
+        }));
         // Without a mesh the server did not start.
         if let Ok(mesh) = meshes.await {
-            run(link, mesh, letters).await;
+            run(opened, mesh).await;
         }
         Ok(())
     })
@@ -186,25 +205,51 @@ async fn open(
     state: Arc<State>,
 ) -> Result<Opened, ServerError> {
     let (tasks, letters) = mailbox().map_err(ServerError::system("make a pipe"))?;
-    let link = Link::open(settings, namespaces, node, state)
-        .await
-        .map_err(ServerError::Broker)?;
-    Ok((link, tasks, letters))
+    let connecting = Jetstream::connect(&settings, &node, &state).await;
+    let servers = Arc::new(connecting.map_err(ServerError::Broker)?);
+    let random = || crate::shards::random_bits().ok();
+    let link = Link::new(
+        Arc::clone(&servers) as Arc<dyn Servers>,
+        settings.subjects,
+        namespaces,
+        node,
+        state,
+        random,
+    );
+    link.await_streams().await.map_err(ServerError::Broker)?;
+    Ok(Opened {
+        link,
+        servers,
+        tasks,
+        letters,
+    })
 }
 
-async fn run(link: Link, mesh: Mesh, letters: Letters<BrokerTask>) {
+async fn run(opened: Opened, mesh: Mesh) {
+    let Opened {
+        link,
+        servers,
+        letters,
+        ..
+    } = opened;
+    let (client, live) = (servers.client.clone(), servers.live.clone());
     let state = Arc::clone(&link.state);
     let link = Arc::new(link);
-    for log in link.logs.iter() {
-        let reader = reader::Reader::new(Arc::clone(&link), mesh.clone(), Arc::clone(log));
-        tokio::spawn(reader.run());
-    }
-    tokio::spawn(live::run(Arc::clone(&link), mesh.clone()));
-    let client = link.client.clone();
+    tokio::spawn(live::run(Arc::clone(&link), live, mesh.clone()));
     tokio::select! {
-        () = publisher::run(link, mesh, letters) => {}
+        () = work(link, Arc::new(mesh), letters) => {}
         () = state.stop.notified() => {}
     }
     // Publishers were told that these were sent.
     let _ = tokio::time::timeout(FLUSH_TIMEOUT, client.flush()).await;
+}
+
+/// Reads all logs, and publishes, until the server ends.
+async fn work(link: Arc<Link>, homes: Arc<dyn Homes>, letters: Letters<BrokerTask>) {
+    for log in &link.logs {
+        let (link, homes) = (Arc::clone(&link), Arc::clone(&homes));
+        let reader = reader::Reader::new(link, homes, Arc::clone(log));
+        tokio::spawn(reader.run());
+    }
+    publisher::run(link, homes, letters).await;
 }

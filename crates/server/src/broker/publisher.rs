@@ -2,15 +2,17 @@
 
 use super::answers::Waiter;
 use super::counts::Outcome;
+use super::homes::Homes;
 use super::link::{Link, Log};
 use super::reader::answer;
+use super::servers::ToStore;
 use super::store::{self, Order, Pending};
 use crate::mailbox::Letters;
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use myriad_broker::{Envelope, Line, Origin};
 use myriad_shard::{
-    BrokerTask, Mesh, NotPublished, Permit, Position, RequestId, Submission, Ticket,
+    BrokerTask, NotPublished, Permit, Position, RequestId, Submission, Ticket,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,13 +55,17 @@ enum Ended {
 type UnderWay = FuturesUnordered<Pin<Box<dyn Future<Output = Ended>>>>;
 
 /// Publishes until the server ends.
-pub(super) async fn run(link: Arc<Link>, mesh: Mesh, mut letters: Letters<BrokerTask>) {
+pub(super) async fn run(
+    link: Arc<Link>,
+    homes: Arc<dyn Homes>,
+    mut letters: Letters<BrokerTask>,
+) {
     let mut publisher = Publisher {
         lines: link.logs.iter().map(|_| Line::new(UNDER_WAY_MAX)).collect(),
         live: Line::new(UNDER_WAY_MAX),
         serial: 0,
         link,
-        mesh,
+        homes,
     };
     let mut under_way = UnderWay::new();
     let mut checks = interval(CHECK_INTERVAL);
@@ -67,6 +73,9 @@ pub(super) async fn run(link: Arc<Link>, mesh: Mesh, mut letters: Letters<Broker
     loop {
         publisher.send_waiting(&under_way);
         tokio::select! {
+            // In an order that is always the same. Nothing starves: checks come by time, and each task and each end is one publication.
+            biased;
+            _ = checks.tick() => publisher.check(),
             Some(ended) = under_way.next(), if !under_way.is_empty() => publisher.handle_ended(ended),
             tasks = letters.next() => match tasks {
                 Ok(tasks) => {
@@ -79,14 +88,13 @@ pub(super) async fn run(link: Arc<Link>, mesh: Mesh, mut letters: Letters<Broker
                     return;
                 }
             },
-            _ = checks.tick() => publisher.check(),
         }
     }
 }
 
 struct Publisher {
     link: Arc<Link>,
-    mesh: Mesh,
+    homes: Arc<dyn Homes>,
     /// By log.
     lines: Box<[Line<Pending>]>,
     live: Line<Live>,
@@ -122,12 +130,12 @@ impl Publisher {
         match task {
             BrokerTask::Publish(submission) => self.handle_submission(submission),
             BrokerTask::RemoveHistory { channel, id } => self.remove_history(&channel, id),
-            BrokerTask::Tell(told) => self.link.nodes.tell(told),
+            BrokerTask::Tell(told) => self.link.servers.tell(told),
         }
     }
 
     fn handle_submission(&mut self, submission: Submission) {
-        if !self.link.is_connected() {
+        if !self.link.servers.is_connected() {
             // What the client library would keep for later would come when nobody counts on it any more.
             return self.refuse(submission.asker.map(Waiter::Publisher));
         }
@@ -143,9 +151,9 @@ impl Publisher {
         let waiter = Waiter::Remover(id);
         let Some(log) = self.log_of(channel) else {
             // There is no history.
-            return self.mesh.answer_remover(id, true);
+            return self.homes.answer_remover(id, true);
         };
-        if !self.link.is_connected() {
+        if !self.link.servers.is_connected() {
             return self.refuse(Some(waiter));
         }
         let removal = Envelope::removal(self.next_origin(None));
@@ -258,7 +266,7 @@ impl Publisher {
                         self.count(Outcome::Stored);
                         let waiter = waiter.and_then(|one| log.wait(sequence, one, Instant::now()));
                         let read = waiter.map(|waiter| (sequence, waiter));
-                        answer(&self.mesh, &log, read.into_iter().collect());
+                        answer(&*self.homes, &log, read.into_iter().collect());
                     }
                     Err(outcome) => self.fail(outcome, waiter),
                 }
@@ -274,9 +282,9 @@ impl Publisher {
                 }
                 self.count(Outcome::Sent);
                 if let Some(Waiter::Publisher(asker)) = waiter {
-                    let epoch = self.mesh.epoch();
+                    let epoch = self.homes.epoch();
                     let position = Position { epoch, offset: 0 };
-                    self.mesh.answer_publisher(asker, Ok(position));
+                    self.homes.answer_publisher(asker, Ok(position));
                 }
             }
         }
@@ -285,14 +293,14 @@ impl Publisher {
     /// Answers those who have waited long enough, and refuses all that wait while there is no connection.
     fn check(&mut self) {
         let now = Instant::now();
-        let is_connected = self.link.is_connected();
+        let is_connected = self.link.servers.is_connected();
         let mut under_way = self.live.under_way();
         let overdue = |deadline: Instant| !is_connected || deadline <= now;
         let live = self.live.take_if(|live| overdue(live.deadline));
         let mut refused: Vec<_> = live.into_iter().map(|live| live.waiter).collect();
         for (line, log) in self.lines.iter_mut().zip(&self.link.logs) {
             under_way += line.under_way();
-            answer(&self.mesh, log, log.take_overdue(now));
+            answer(&*self.homes, log, log.take_overdue(now));
             let stored = line.take_if(|pending| overdue(pending.deadline));
             refused.extend(stored.into_iter().map(|pending| pending.waiter));
         }
@@ -314,10 +322,13 @@ impl Publisher {
         self.count(outcome);
         match waiter {
             Some(Waiter::Publisher(asker)) => {
-                let unavailable = Err(NotPublished::Unavailable);
-                self.mesh.answer_publisher(asker, unavailable);
+                let why = match outcome {
+                    Outcome::Refused => NotPublished::Refused,
+                    _ => NotPublished::Unavailable,
+                };
+                self.homes.answer_publisher(asker, Err(why));
             }
-            Some(Waiter::Remover(id)) => self.mesh.answer_remover(id, false),
+            Some(Waiter::Remover(id)) => self.homes.answer_remover(id, false),
             None => {}
         }
     }
@@ -325,12 +336,15 @@ impl Publisher {
 
 /// Sends what no history keeps to those who listen now.
 async fn send(link: Arc<Link>, channel: Box<str>, live: Live) -> Ended {
-    let data = Bytes::copy_from_slice(live.envelope.data());
-    let headers = store::headers_of(&live.envelope);
-    let client = &link.client;
-    let sent = client.publish_with_headers(live.subject, headers, data);
-    let is_sent =
-        link.is_connected() && matches!(timeout_at(live.deadline, sent).await, Ok(Ok(())));
+    let message = ToStore {
+        subject: live.subject,
+        headers: store::headers_of(&live.envelope),
+        payload: Bytes::copy_from_slice(live.envelope.data()),
+        ..ToStore::default()
+    };
+    let servers = &link.servers;
+    let sent = timeout_at(live.deadline, servers.send(message)).await;
+    let is_sent = servers.is_connected() && sent == Ok(true);
     Ended::Sent {
         channel,
         waiter: live.waiter,

@@ -8,13 +8,13 @@
 use super::answers::Waiter;
 use super::beat::{self, BEAT_INTERVAL, BEAT_TIMEOUT, BeatError, Beats, Mark};
 use super::counts::StreamCounts;
-use super::feed::{Feed, FeedError, Stored, look};
+use super::homes::Homes;
 use super::link::{BrokerError, Link, Log, ReadUpTo};
 use super::live::{self, Taken};
 use super::remarks::Remark;
-use super::stream::LogStream;
+use super::servers::{FeedError, Stored, Way, Which};
 use myriad_broker::{Anchor, Extent, Opened, Reading, Step};
-use myriad_shard::{LogEntry, LogEvent, Mesh, NotPublished, Position};
+use myriad_shard::{LogEntry, LogEvent, NotPublished, Position};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -48,8 +48,6 @@ enum Fault {
     Beat(#[from] BeatError),
     #[error(transparent)]
     Feed(#[from] FeedError),
-    #[error("{0}")]
-    Info(String),
     #[error(
         "it has lost its end, and has other messages there now; its channels get another epoch"
     )]
@@ -92,7 +90,7 @@ struct Check {
 /// Reads one log.
 pub(super) struct Reader {
     link: Arc<Link>,
-    mesh: Mesh,
+    homes: Arc<dyn Homes>,
     log: Arc<Log>,
     reading: Reading,
     /// The last place that every home has heard of.
@@ -120,13 +118,13 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(link: Arc<Link>, mesh: Mesh, log: Arc<Log>) -> Self {
+    pub(super) fn new(link: Arc<Link>, homes: Arc<dyn Homes>, log: Arc<Log>) -> Self {
         let stream = link.subjects.stream(&log.class);
         Self {
             counts: link.state.counts.of(&stream),
             beat: link.subjects.beat(&log.class),
             link,
-            mesh,
+            homes,
             log,
             reading: Reading::new(),
             told: 0,
@@ -149,7 +147,7 @@ impl Reader {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
             self.counts.caught_up.set(0);
-            let name = self.link.subjects.stream(&self.log.class);
+            let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
             retry = if begun.elapsed() > RETRY_MAX {
                 RETRY_MIN
@@ -162,23 +160,23 @@ impl Reader {
 
     /// Opens the log and reads it, until something fails.
     async fn follow(&mut self) -> Result<std::convert::Infallible, Fault> {
-        let (stream, clock) = timeout(OPEN_TIMEOUT, self.open())
+        let clock = timeout(OPEN_TIMEOUT, self.open())
             .await
             .map_err(|_| Fault::Slow)??;
         if self.was_followed {
-            self.look_ahead(&stream, clock).await?;
+            self.look_ahead(clock).await?;
         }
         self.was_followed = true;
         let first = self.reading.next_sequence();
-        let link = Arc::clone(&self.link);
-        let feed = Feed::open(&link.reads, &link.context, &stream, first);
-        let mut feed = feed.await?;
+        let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
+        let mut feed = link.servers.follow(&log, first).await?;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let jitter = Duration::from_millis(crate::shards::random_bits().unwrap_or(0) % 2_000);
+        let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);
         loop {
             tokio::select! {
-                message = feed.next() => self.handle_message(message?, &stream, clock).await?,
+                // In an order that is always the same: a tick comes by time, and messages may come without end.
+                biased;
                 _ = ticks.tick() => {
                     self.tell_position();
                     self.finish_check().await?;
@@ -188,7 +186,7 @@ impl Reader {
                     if let Some(fault) = feed.fault() {
                         let mut has_come = false;
                         while let Some(message) = feed.next_now()? {
-                            self.handle_message(message, &stream, clock).await?;
+                            self.handle_message(message, clock).await?;
                             has_come = true;
                         }
                         // What waited here is no silence.
@@ -198,31 +196,26 @@ impl Reader {
                     }
                     self.keep_beating(jitter).await?;
                 }
+                message = feed.next() => self.handle_message(message?, clock).await?,
             }
         }
     }
 
     /// Reads the next messages as text: one of them may be what ended the feed before.
-    async fn look_ahead(&mut self, stream: &LogStream, clock: Clock) -> Result<(), Fault> {
-        let name = self.link.subjects.stream(&self.log.class);
+    async fn look_ahead(&mut self, clock: Clock) -> Result<(), Fault> {
         for _ in 0..LOOKED_AT_MAX {
             let next = self.reading.next_sequence();
-            let Some(message) = look(&self.link.context, &name, next).await? else {
+            let Some(message) = look_from(&self.link, &self.log, next).await? else {
                 break;
             };
-            self.handle_message(message, stream, clock).await?;
+            self.handle_message(message, clock).await?;
         }
         Ok(())
     }
 
     /// Opens the stream, and writes a mark at its end.
-    async fn open(&mut self) -> Result<(LogStream, Clock), Fault> {
-        let stream = self.link.ensure_stream(&self.log).await?;
-        let state = &stream.cached_info().state;
-        let extent = Extent {
-            first: state.first_sequence,
-            last: state.last_sequence,
-        };
+    async fn open(&mut self) -> Result<Clock, Fault> {
+        let extent = self.link.servers.open(&self.log).await?;
         let is_same = !self.has_changed && !self.log.is_suspect() && self.still_has(extent).await?;
         let reading = &self.reading;
         let beats = self.beats();
@@ -247,16 +240,15 @@ impl Reader {
         self.heard = Instant::now();
         self.last_beat = mark.sequence;
         self.counts.opened.inc();
-        self.carry_out(steps, &stream).await?;
-        Ok((stream, clock))
+        self.carry_out(steps).await?;
+        Ok(clock)
     }
 
     /// Whether the stream still has what was read.
     async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
-        let name = self.link.subjects.stream(&self.log.class);
         let mut found = Vec::new();
         for anchor in self.reading.anchors() {
-            let next = look(&self.link.context, &name, anchor.sequence).await?;
+            let next = look_from(&self.link, &self.log, anchor.sequence).await?;
             let same_place = next.filter(|next| next.sequence == anchor.sequence);
             let stored_ns = same_place.map(|entry| entry.stored_ns);
             found.push((anchor, stored_ns));
@@ -283,9 +275,8 @@ impl Reader {
     }
 
     fn begin_check(&mut self, anchor: Anchor) {
-        let context = self.link.context.clone();
-        let name = self.link.subjects.stream(&self.log.class);
-        let answer = async move { look(&context, &name, anchor.sequence).await };
+        let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
+        let answer = async move { look_from(&link, &log, anchor.sequence).await };
         let answer = tokio::spawn(answer);
         self.check = Some(Check { anchor, answer });
     }
@@ -317,16 +308,15 @@ impl Reader {
 
     fn beats(&self) -> Beats<'_> {
         Beats {
-            context: &self.link.context,
-            stream: self.link.subjects.stream(&self.log.class),
-            subject: self.beat.clone(),
+            link: &self.link,
+            log: &self.log,
+            subject: &self.beat,
         }
     }
 
     async fn handle_message(
         &mut self,
         message: Stored,
-        stream: &LogStream,
         clock: Clock,
     ) -> Result<(), Fault> {
         self.check_after_pause();
@@ -350,7 +340,7 @@ impl Reader {
             stored_ns,
         };
         self.reading.note_stored(anchor, is_beat);
-        self.carry_out(steps, stream).await
+        self.carry_out(steps).await
     }
 
     /// A message stands where beats do. The next beat is written behind it, whatever it says.
@@ -410,7 +400,7 @@ impl Reader {
         if envelope.content.is_none() {
             return LogEvent::Removed(channel.into());
         }
-        match live::take_in(&self.mesh, &self.link.node, channel, envelope).await {
+        match live::take_in(&*self.homes, &self.link.node, channel, envelope).await {
             Taken::Submission(submission) => LogEvent::Publication(submission, age),
             Taken::TooLarge(channel) => LogEvent::LostIn(channel.into()),
         }
@@ -420,7 +410,7 @@ impl Reader {
     fn unreadable(&self, channel: Option<String>, why: &dyn std::fmt::Display) -> LogEvent {
         self.link.state.counts.count_unreadable();
         if self.link.remarks.may(Remark::Unreadable) {
-            let stream = self.link.subjects.stream(&self.log.class);
+            let stream = self.link.stream_of(&self.log);
             let of = channel.as_deref().unwrap_or("no channel");
             tracing::warn!("a message in stream {stream} of {of:?} is left out: {why}");
         }
@@ -428,7 +418,7 @@ impl Reader {
     }
 
     /// Does what the reading asks for.
-    async fn carry_out(&mut self, steps: Vec<Step>, stream: &LogStream) -> Result<(), Fault> {
+    async fn carry_out(&mut self, steps: Vec<Step>) -> Result<(), Fault> {
         let mut steps = steps;
         while !steps.is_empty() {
             let mut next = Vec::new();
@@ -440,10 +430,8 @@ impl Reader {
                         let beats = self.beats();
                         let mark = beats.mark(|beat| beat?.epoch.or(epoch));
                         let mark = mark.await?.sequence;
-                        let info = stream.get_info().await;
-                        let info = info.map_err(|error| Fault::Info(error.to_string()))?;
-                        let first = info.state.first_sequence;
-                        self.reading.handle_marked(mark, first, &mut next);
+                        let extent = self.link.servers.extent(&self.log).await?;
+                        self.reading.handle_marked(mark, extent.first, &mut next);
                     }
                 }
             }
@@ -480,7 +468,7 @@ impl Reader {
             self.counts.losses.inc();
         }
         let log = self.log.id;
-        self.mesh.read_log(LogEntry { log, offset, event });
+        self.homes.read_log(LogEntry { log, offset, event });
     }
 
     /// Homes that heard nothing of late hear how far the log has been read: a subscriber may come from a node that has read as far.
@@ -501,7 +489,7 @@ impl Reader {
             position: self.reading.position(),
         };
         let answered = self.log.note_read(read, self.reading.began());
-        answer(&self.mesh, &self.log, answered);
+        answer(&*self.homes, &self.log, answered);
     }
 
     /// Writes a beat when none has come for a while.
@@ -530,17 +518,23 @@ impl Reader {
     }
 }
 
+/// The first message from a place on.
+async fn look_from(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>, FeedError> {
+    let which = Which::From(sequence);
+    link.servers.look(Way::Reading, log, which).await
+}
+
 /// Answers those whose messages are stored.
-pub(super) fn answer(mesh: &Mesh, log: &Log, stored: Vec<(u64, Waiter)>) {
+pub(super) fn answer(homes: &dyn Homes, log: &Log, stored: Vec<(u64, Waiter)>) {
     for (offset, waiter) in stored {
         match waiter {
             Waiter::Publisher(asker) => {
                 // Without an epoch nobody could tell what the place means.
                 let epoch = log.epoch_of(offset).ok_or(NotPublished::Unavailable);
                 let position = epoch.map(|epoch| Position { epoch, offset });
-                mesh.answer_publisher(asker, position);
+                homes.answer_publisher(asker, position);
             }
-            Waiter::Remover(id) => mesh.answer_remover(id, true),
+            Waiter::Remover(id) => homes.answer_remover(id, true),
         }
     }
 }

@@ -6,14 +6,12 @@
 
 use super::answers::Waiter;
 use super::counts::Outcome;
-use super::feed::{FeedError, Stored, last_of, look_for};
 use super::link::{Link, Log};
 use super::live::envelope_of;
 use super::remarks::Remark;
+use super::servers::{FeedError, NotStored, Stored, ToStore, Way, Which};
 use crate::nats::headers;
 use async_nats::header::{HeaderMap, NATS_ROLLUP};
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use myriad_broker::{Envelope, Version, version_behind};
 use myriad_shard::Permit;
@@ -25,11 +23,6 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Between two attempts: JetStream has no leader, or is still storing the first.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
-/// Errors of JetStream that say that another message came first: with one replica, and with several.
-const OVERTAKEN: [u64; 2] = [10071, 10164];
-/// The one that says that the same message is being stored.
-const IN_PROCESS: u64 = 10158;
-
 /// What a message depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -67,7 +60,7 @@ enum Place {
 enum Attempt {
     Stored { sequence: u64, is_new: bool },
     Again,
-    Refused(PublishError),
+    Refused(String),
 }
 
 /// Stores a message. Returns its place.
@@ -81,7 +74,7 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
     loop {
         let now = Instant::now();
         // What the client library would keep for later would come when nobody counts on it any more.
-        if now >= pending.deadline || !link.is_connected() {
+        if now >= pending.deadline || !link.servers.is_connected() {
             return Err(Outcome::Unavailable);
         }
         let until = pending.deadline.min(now + ATTEMPT_TIMEOUT);
@@ -129,42 +122,35 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
     if pending.order == Order::Removal {
         headers.insert(NATS_ROLLUP, "sub");
     }
-    let mut message = PublishMessage::build()
-        .headers(headers)
-        .message_id(&pending.id)
-        .expected_stream(link.subjects.stream(&pending.log.class))
-        .payload(Bytes::copy_from_slice(envelope.data()));
-    if let Some(sequence) = behind {
-        message = message.expected_last_subject_sequence(sequence);
-    }
-    let sent = link
-        .publishing
-        .send_publish(pending.subject.clone(), message);
-    let acknowledged = match sent.await {
-        Ok(sent) => sent.await,
-        Err(error) => Err(error),
+    let message = ToStore {
+        subject: pending.subject.clone(),
+        headers,
+        payload: Bytes::copy_from_slice(envelope.data()),
+        id: Some(pending.id.clone()),
+        behind,
     };
-    match acknowledged {
+    let servers = &link.servers;
+    match servers.store(Way::Publishing, &pending.log, message).await {
         Ok(ack) => Attempt::Stored {
             sequence: ack.sequence,
-            is_new: !ack.duplicate,
+            is_new: ack.is_new,
         },
-        Err(error) if is_final(&error) => Attempt::Refused(error),
-        Err(_) => Attempt::Again,
+        Err(NotStored::Refused(why)) => Attempt::Refused(why),
+        Err(NotStored::Overtaken | NotStored::Unknown(_)) => Attempt::Again,
     }
 }
 
 /// Looks where a message with an order goes. `tried` is where an attempt before was to go: it may have been stored.
 async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Place, FeedError> {
-    let stream = link.subjects.stream(&pending.log.class);
-    let (context, subject) = (&link.publishing, &pending.subject);
+    let look = |which| link.servers.look(Way::Publishing, &pending.log, which);
+    let subject = &pending.subject;
     if let Some(behind) = tried {
-        let next = look_for(context, &stream, behind + 1, subject).await?;
+        let next = look(Which::OfFrom(subject, behind + 1)).await?;
         if let Some(next) = next.filter(|next| is_ours(next, pending)) {
             return Ok(Place::Taken(next.sequence));
         }
     }
-    let last = last_of(context, &stream, subject).await?;
+    let last = look(Which::LastOf(subject)).await?;
     let version = last.as_ref().and_then(version_of);
     let version = version.unwrap_or((0, "".into()));
     let sequence = last.map_or(0, |last| last.sequence);
@@ -191,26 +177,6 @@ fn version_of(stored: &Stored) -> Option<Version> {
 fn is_ours(stored: &Stored, pending: &Pending) -> bool {
     let origin = envelope_in(stored).and_then(|envelope| envelope.origin);
     origin.is_some() && origin == pending.envelope.origin
-}
-
-/// Whether a message will never be stored. Without a leader JetStream does not answer, and says 503 in between.
-fn is_final(error: &PublishError) -> bool {
-    if error.kind() == PublishErrorKind::MaxPayloadExceeded {
-        return true;
-    }
-    let is_of_request = said(error)
-        .is_some_and(|said| (400..500).contains(&said.code()) && said.error_code().0 != IN_PROCESS);
-    is_of_request && !is_overtaken(error)
-}
-
-/// Whether a message was not stored because it was to be the next one of its subject, and another one came first.
-pub(super) fn is_overtaken(error: &PublishError) -> bool {
-    said(error).is_some_and(|said| OVERTAKEN.contains(&said.error_code().0))
-}
-
-/// What JetStream said.
-fn said(error: &PublishError) -> Option<&async_nats::jetstream::Error> {
-    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// The headers of a message.

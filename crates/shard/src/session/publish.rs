@@ -141,11 +141,12 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// A client's publication has no position: its channel is a stream that is closed, or the broker did not answer.
+    /// A client's publication has no position: its channel is a stream that is closed, or the broker did not answer, or refuses it.
     pub(crate) fn handle_not_published(&mut self, ticket: Ticket, why: NotPublished, now: Now) {
         if let Some(key) = self.close_ticket(ticket) {
             let code = match why {
                 NotPublished::Closed => ErrorCode::NotAvailable,
+                NotPublished::Refused => ErrorCode::BadRequest,
                 // Temporary: the client may try again.
                 NotPublished::Unavailable | NotPublished::Ended => ErrorCode::Internal,
             };

@@ -178,6 +178,9 @@ impl Fault {
                 Code::Internal,
                 "the broker did not take the publication in time; publish it again, with an idempotency_key if it must not appear twice",
             ),
+            NotPublished::Refused => Self::bad(
+                "NATS refuses the publication; it may have more bytes than max_payload of the NATS servers, and this node's log says why",
+            ),
             NotPublished::Closed => Self::new(
                 Code::NotAvailable,
                 format!(

@@ -1,0 +1,203 @@
+//! What this node asks of the servers that keep its logs.
+//!
+//! [`super::jetstream`] asks NATS. The servers of the tests' simulator lose, delay and repeat what they are asked, change their leader,
+//! and come back without the end of a log.
+
+use super::link::{BrokerError, Log};
+use async_nats::{HeaderMap, Subject};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use myriad_broker::Extent;
+use myriad_shard::Told;
+use std::fmt::{Debug, Display};
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use thiserror::Error;
+use tokio::task::unconstrained;
+
+/// The connection by which something is asked.
+///
+/// A message that the client library cannot parse costs the connection that it comes by, and all that is on its way there. So what
+/// strangers write comes by another connection than publications leave by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Publications leave by it.
+    Publishing,
+    /// Stored messages come by it.
+    Reading,
+}
+
+/// A message as it stands in a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    /// When it was stored, by the servers' clock: ns since 1970.
+    pub(super) stored_ns: i128,
+    pub(super) subject: Subject,
+    pub(super) headers: Option<HeaderMap>,
+    pub(super) payload: Bytes,
+    /// Its headers are none: the library cannot parse them, or they have a status.
+    pub(super) is_spoiled: bool,
+}
+
+/// A message that is looked for in a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which<'a> {
+    /// The first one from a place on.
+    From(u64),
+    /// The first one of a subject from a place on.
+    OfFrom(&'a str, u64),
+    /// The last one of a subject.
+    LastOf(&'a str),
+}
+
+/// A message that is to be stored.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToStore {
+    pub(super) subject: String,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: Bytes,
+    /// Of two messages with one id the stream takes one.
+    pub(super) id: Option<String>,
+    /// It is stored only if this is the last message of its subject (0: there is none).
+    pub(super) behind: Option<u64>,
+}
+
+/// A message is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ack {
+    pub(super) sequence: u64,
+    /// It was not there before under the same id.
+    pub(super) is_new: bool,
+}
+
+/// Why a message is not stored, as far as this node knows.
+#[derive(Debug, Error)]
+pub(super) enum NotStored {
+    #[error("another message came first")]
+    Overtaken,
+    /// It never will be.
+    #[error("{0}")]
+    Refused(String),
+    /// It may have been. The same message may be stored again.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// Why a feed ended, or a message could not be looked at.
+#[derive(Debug, Error)]
+pub(super) enum FeedError {
+    #[error("a consumer cannot be made: {0}")]
+    Make(String),
+    #[error("the consumer ended: {0}")]
+    Ended(String),
+    #[error("messages were lost on their way")]
+    Hole,
+    #[error("the stream goes back to what has been read")]
+    Back,
+    #[error("the connection was lost")]
+    Cut,
+    #[error("the consumer has been silent for {0} s")]
+    Silent(u64),
+    #[error("a message cannot be looked at: {0}")]
+    Look(String),
+    #[error("the stream cannot be looked at: {0}")]
+    Info(String),
+}
+
+impl FeedError {
+    pub(super) fn make(error: &dyn Display) -> Self {
+        Self::Make(error.to_string())
+    }
+
+    pub(super) fn look(error: &dyn Display) -> Self {
+        Self::Look(error.to_string())
+    }
+}
+
+/// The messages of a stream in their order, from a place on.
+pub(super) trait Feed: Send {
+    /// The next message.
+    ///
+    /// # Errors
+    /// Something was lost.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Stored, FeedError>>;
+
+    /// What has happened to it, if it has not gone on as it should. What has come before that is still to be had.
+    fn fault(&self) -> Option<FeedError>;
+}
+
+impl dyn Feed + '_ {
+    /// The next message. May be given up while it waits.
+    ///
+    /// # Errors
+    /// Something was lost.
+    pub(super) async fn next(&mut self) -> Result<Stored, FeedError> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The next message if it has come.
+    ///
+    /// # Errors
+    /// Something was lost.
+    pub(super) fn next_now(&mut self) -> Result<Option<Stored>, FeedError> {
+        unconstrained(self.next()).now_or_never().transpose()
+    }
+}
+
+/// The servers, and the connections to them.
+pub(super) trait Servers: Debug + Send + Sync {
+    /// Whether publications reach them now, as far as this node knows.
+    fn is_connected(&self) -> bool;
+
+    /// Opens a log's stream: it is made if it is missing, and widened if it keeps too little.
+    ///
+    /// # Errors
+    /// It cannot be made, or is none of ours.
+    fn open<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>>;
+
+    /// What a log's stream has now.
+    ///
+    /// # Errors
+    /// There is no answer.
+    fn extent<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Extent, FeedError>>;
+
+    /// Follows a log's stream from a place on.
+    ///
+    /// # Errors
+    /// The servers do not let us.
+    fn follow<'a>(
+        &'a self,
+        log: &'a Log,
+        first: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Feed>, FeedError>>;
+
+    /// A message as the stream's leader has it; none if there is none. It can be read whatever stands in it.
+    ///
+    /// # Errors
+    /// There is no answer.
+    fn look<'a>(
+        &'a self,
+        way: Way,
+        log: &'a Log,
+        which: Which<'a>,
+    ) -> BoxFuture<'a, Result<Option<Stored>, FeedError>>;
+
+    /// Stores a message in a log's stream.
+    ///
+    /// # Errors
+    /// It was not stored, or nobody knows.
+    fn store<'a>(
+        &'a self,
+        way: Way,
+        log: &'a Log,
+        message: ToStore,
+    ) -> BoxFuture<'a, Result<Ack, NotStored>>;
+
+    /// Sends a message that no stream keeps. False if it has not left.
+    fn send(&self, message: ToStore) -> BoxFuture<'_, bool>;
+
+    /// Tells the other nodes.
+    fn tell(&self, told: Told);
+}

@@ -1,0 +1,380 @@
+//! Subscribers and publishers of the simulated cluster, and what they must be told.
+//!
+//! A subscriber may lack something only if it was told so. It may be told a little later: what counts is the end of the run, when it has
+//! all that came since it began, or since it was told last.
+
+use super::CHANNELS;
+use super::truth::{Truth, What};
+use myriad_hub::{Delivery, HomeEffect, Recovered};
+use myriad_shard::{Epoch, HistoryAnswer, Kept, NotPublished, Payload, Position};
+use std::collections::BTreeMap;
+
+/// Where a subscriber is with its node.
+#[derive(Debug)]
+enum Stage {
+    /// It has no node, or its subscription has ended.
+    Away,
+    /// It has joined, and waits for the answer.
+    Joining,
+    /// It waits for what it missed; what has come meanwhile, by offset.
+    Recovering(Vec<(u64, u64)>),
+    Live,
+}
+
+/// A subscriber of one channel.
+#[derive(Debug)]
+pub(super) struct Subscriber {
+    pub(super) channel: usize,
+    /// The number of its node.
+    pub(super) node: Option<u64>,
+    stage: Stage,
+    /// Of its last join.
+    pub(super) serial: u32,
+    /// The last position that it knows.
+    position: Option<Position>,
+    /// Where it began, or begins again because something is missing.
+    began: u64,
+    /// What it got since.
+    got: Vec<u64>,
+}
+
+impl Subscriber {
+    fn new(channel: usize) -> Self {
+        Self {
+            channel,
+            node: None,
+            stage: Stage::Away,
+            serial: 0,
+            position: None,
+            began: 0,
+            got: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.stage, Stage::Away)
+    }
+
+    /// It joins at a node, and recovers if it has a position.
+    pub(super) fn begin(&mut self, node: u64) {
+        self.serial += 1;
+        self.node = Some(node);
+        self.stage = Stage::Joining;
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.serial += 1;
+        self.node = None;
+        self.stage = Stage::Away;
+    }
+
+    /// Begins at a position: what came before is of no interest, or known to be missing.
+    fn begin_at(&mut self, position: Position) {
+        self.position = Some(position);
+        self.began = position.offset;
+        self.got.clear();
+    }
+
+    fn handle_publication(&mut self, truth: &Truth, offset: u64, publication: u64) {
+        match &mut self.stage {
+            Stage::Recovering(meanwhile) => meanwhile.push((offset, publication)),
+            // A batch may begin before the subscriber does.
+            Stage::Live if self.got.is_empty() && offset <= self.began => {}
+            Stage::Live => self.take(truth, offset, publication),
+            Stage::Joining | Stage::Away => {}
+        }
+    }
+
+    fn take(&mut self, truth: &Truth, offset: u64, publication: u64) {
+        let position = self.position.as_mut().expect("it has begun");
+        let channel = CHANNELS[self.channel];
+        let last = position.offset;
+        assert!(offset > last, "{channel}: {offset} came after {last}");
+        assert!(
+            truth.has(publication, offset),
+            "{channel}: {publication} was never at {offset}"
+        );
+        position.offset = offset;
+        self.got.push(publication);
+    }
+}
+
+/// A publication, as its publisher knows it.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// The number of the node where it was published.
+    pub(super) node: u64,
+    pub(super) channel: usize,
+    /// Others with the same key are the same publication.
+    pub(super) key: Option<u64>,
+    /// It is left out behind one with a later version.
+    pub(super) has_version: bool,
+    pub(super) answer: Option<Result<Position, NotPublished>>,
+}
+
+/// A subscriber asks a home what it missed.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    pub(super) subscriber: usize,
+    pub(super) since: Position,
+}
+
+/// What a run came through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reached {
+    pub(super) seeds: u64,
+    pub(super) publications: u64,
+    pub(super) refused: u64,
+    pub(super) deliveries: u64,
+    pub(super) recovered: u64,
+    pub(super) unrecovered: u64,
+    pub(super) lost: u64,
+    pub(super) histories: u64,
+    pub(super) removals: u64,
+    pub(super) elections: u64,
+    pub(super) cut_logs: u64,
+    pub(super) cut_connections: u64,
+    pub(super) killed_nodes: u64,
+    pub(super) stopped_nodes: u64,
+}
+
+impl Reached {
+    fn all(&mut self) -> [(&'static str, &mut u64); 14] {
+        [
+            ("seeds", &mut self.seeds),
+            ("publications", &mut self.publications),
+            ("refused", &mut self.refused),
+            ("deliveries", &mut self.deliveries),
+            ("recovered", &mut self.recovered),
+            ("unrecovered", &mut self.unrecovered),
+            ("lost", &mut self.lost),
+            ("histories", &mut self.histories),
+            ("removals", &mut self.removals),
+            ("elections", &mut self.elections),
+            ("cut_logs", &mut self.cut_logs),
+            ("cut_connections", &mut self.cut_connections),
+            ("killed_nodes", &mut self.killed_nodes),
+            ("stopped_nodes", &mut self.stopped_nodes),
+        ]
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        for ((_, sum), (_, more)) in self.all().into_iter().zip(other.all()) {
+            *sum += *more;
+        }
+    }
+
+    /// Asserts that nothing is simulated in vain.
+    pub(super) fn check(mut self) {
+        for (what, count) in self.all() {
+            assert!(*count > 0, "no {what} in all seeds");
+        }
+    }
+}
+
+/// All subscribers and publishers. Each subscriber is a shard of its node.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    pub(super) subscribers: Vec<Subscriber>,
+    pub(super) publications: BTreeMap<u64, Published>,
+    /// Who has a history removed: its node, and the answer.
+    pub(super) removals: BTreeMap<u64, (u64, Option<bool>)>,
+    pub(super) reached: Reached,
+    /// Of all that subscribers got.
+    pub(super) trace: u64,
+}
+
+impl Crowd {
+    pub(super) fn new(subscribers: usize) -> Self {
+        let subscribers = (0..subscribers).map(|one| Subscriber::new(one % CHANNELS.len()));
+        Self {
+            subscribers: subscribers.collect(),
+            publications: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            reached: Reached::default(),
+            trace: 0,
+        }
+    }
+
+    /// What a node's home says. Returns what a subscriber asks next.
+    pub(super) fn handle(
+        &mut self,
+        truth: &Truth,
+        node: u64,
+        effect: HomeEffect,
+    ) -> Option<Recovery> {
+        match effect {
+            HomeEffect::Joined {
+                shard,
+                serial,
+                position,
+                ..
+            } => {
+                let is_current = u64::from(self.subscribers[shard].serial) == serial;
+                return is_current.then(|| self.handle_joined(shard, position))?;
+            }
+            HomeEffect::Recovered(recovered) => self.handle_recovered(truth, node, recovered),
+            HomeEffect::Deliver { delivery, shards } => {
+                for shard in shards.iter() {
+                    self.handle_delivery(truth, node, shard, &delivery);
+                }
+            }
+            HomeEffect::History { answer, .. } => self.handle_history(truth, answer),
+            HomeEffect::Held { .. } => {}
+            other => panic!("{other:?}"),
+        }
+        None
+    }
+
+    fn handle_joined(&mut self, shard: usize, position: Position) -> Option<Recovery> {
+        let subscriber = &mut self.subscribers[shard];
+        let Some(since) = subscriber.position else {
+            subscriber.begin_at(position);
+            subscriber.stage = Stage::Live;
+            return None;
+        };
+        subscriber.stage = Stage::Recovering(Vec::new());
+        Some(Recovery {
+            subscriber: shard,
+            since,
+        })
+    }
+
+    fn handle_recovered(&mut self, truth: &Truth, node: u64, recovered: Recovered) {
+        let Recovered {
+            ticket,
+            position,
+            publications,
+            ..
+        } = recovered;
+        let subscriber = &mut self.subscribers[usize::from(ticket.shard)];
+        if subscriber.serial != ticket.command || subscriber.node != Some(node) {
+            return;
+        }
+        let meanwhile = match std::mem::replace(&mut subscriber.stage, Stage::Live) {
+            Stage::Recovering(meanwhile) => meanwhile,
+            // Its subscription has ended since.
+            other => {
+                subscriber.stage = other;
+                return;
+            }
+        };
+        if let Some(missed) = publications {
+            let known = subscriber.position.expect("it recovers from somewhere");
+            assert_eq!(known.epoch, position.epoch, "another epoch says nothing");
+            for kept in missed {
+                subscriber.take(truth, kept.offset, number_of(&kept.content.payload));
+            }
+            subscriber.position = Some(position);
+            self.reached.recovered += 1;
+        } else {
+            subscriber.begin_at(position);
+            self.reached.unrecovered += 1;
+        }
+        for (offset, publication) in meanwhile {
+            if offset > position.offset {
+                subscriber.take(truth, offset, publication);
+            }
+        }
+    }
+
+    fn handle_delivery(&mut self, truth: &Truth, node: u64, shard: usize, delivery: &Delivery) {
+        let subscriber = &mut self.subscribers[shard];
+        assert_eq!(subscriber.node, Some(node), "it is elsewhere");
+        assert_eq!(**delivery.channel(), *CHANNELS[subscriber.channel]);
+        if matches!(delivery, Delivery::Lost(_)) {
+            subscriber.stage = Stage::Away;
+            self.reached.lost += 1;
+        }
+        for publication in delivery.publications() {
+            let number = number_of(&publication.content().payload);
+            subscriber.handle_publication(truth, publication.offset(), number);
+            self.reached.deliveries += 1;
+            let step = number ^ publication.offset().rotate_left(20) ^ shard as u64;
+            self.trace = (self.trace ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn handle_history(&mut self, truth: &Truth, answer: HistoryAnswer) {
+        let HistoryAnswer::Page {
+            position,
+            publications,
+        } = answer
+        else {
+            panic!("it was asked for all")
+        };
+        self.reached.histories += 1;
+        let Some(last) = publications.last() else {
+            return;
+        };
+        if !truth.is_whole() {
+            // Its node may not know yet that something was lost.
+            return;
+        }
+        let number = |kept: &Kept| number_of(&kept.content.payload);
+        let read: Vec<_> = publications.iter().map(number).collect();
+        let fact = truth.at(last.offset).expect("it stands there");
+        let channel = fact.channel.expect("it is a publication");
+        let kept = truth.kept(channel, position.offset);
+        assert!(kept.ends_with(&read), "{read:?} were read of {kept:?}");
+    }
+
+    /// Asserts, when nothing happens any more, that all have what they were promised.
+    pub(super) fn check(&self, truth: &Truth, epoch: Epoch) {
+        for (index, subscriber) in self.subscribers.iter().enumerate() {
+            assert!(
+                matches!(subscriber.stage, Stage::Live),
+                "subscriber {index} waits: {subscriber:?}"
+            );
+            let all = truth.publications(subscriber.channel, subscriber.began);
+            assert_eq!(subscriber.got, all, "subscriber {index}: {subscriber:?}");
+            let known = subscriber.position.map(|position| position.epoch);
+            assert_eq!(known, Some(epoch), "subscriber {index}");
+        }
+        truth.check_once();
+        let mut last: BTreeMap<(u64, usize), u64> = BTreeMap::new();
+        for (number, published) in &self.publications {
+            self.check_publication(truth, *number, published);
+            let Some(Ok(position)) = published.answer else {
+                continue;
+            };
+            // What has a key or a version may be an earlier one.
+            if truth.is_whole() && published.key.is_none() && !published.has_version {
+                let last = last.entry((published.node, published.channel)).or_default();
+                assert!(position.offset > *last, "{number} was overtaken");
+                *last = position.offset;
+            }
+        }
+    }
+
+    fn check_publication(&self, truth: &Truth, number: u64, published: &Published) {
+        let Some(Ok(position)) = published.answer else {
+            // It may be there or not; what was asked of a node that went was never answered.
+            return;
+        };
+        let is_there = |number| truth.has(number, position.offset);
+        let is_promised = is_there(number)
+            || published.key.is_some_and(|key| {
+                let mut same = self.publications.iter();
+                same.any(|(other, of)| of.key == Some(key) && is_there(*other))
+            })
+            || published.has_version;
+        assert!(is_promised, "{number} is not at {position:?}: {published:?}");
+        if truth.is_whole() {
+            let now = truth.at(position.offset).map(|fact| fact.what);
+            assert!(
+                matches!(now, Some(What::Publication(_))) || published.has_version,
+                "{number} was acknowledged, and is lost"
+            );
+        }
+    }
+}
+
+/// The number that a publication says.
+fn number_of(payload: &Payload) -> u64 {
+    let Payload::Text(text) = payload else {
+        panic!("{payload:?}")
+    };
+    text.parse().expect("its number")
+}
