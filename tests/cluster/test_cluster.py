@@ -256,3 +256,42 @@ def test_streams_are_read_and_not_written(nodes):
     assert status == 501 and "POST /api/publish" in body
     status, body = nodes[0].request("GET", "/v1/stream/stream?offset=-1")
     assert (status, body) == (200, '[{"n": 1}]')
+
+
+def ends_with(node, text):
+    """Whether a node does not start, and says so."""
+    node.start()
+    status = node.process.wait(60)
+    node.process = None
+    return status == 1 and text in node.log.read_text()
+
+
+def test_a_namespace_in_several_streams_has_one_order_for_each_channel(folder, server):
+    url = f"nats://127.0.0.1:{server.port}"
+    prefix = ["--broker-prefix", "parts"]
+
+    def node(index, partitions):
+        options = [*prefix, "--broker-partitions", str(partitions)]
+        return Node(MYRIAD, folder, index, url, 1, options=options)
+
+    running = [node(10, 4), node(11, 4)]
+    try:
+        start_all(running)
+        channels = [f"part {number}" for number in range(12)]
+        for number in range(10):
+            for channel in channels:
+                publish(running[number % 2], channel, number)
+        for channel in channels:
+            nats.wait_for("both have read it", lambda channel=channel: has_read_all_of(running, channel, list(range(10))))
+        streams = (server.ask("jsz?accounts=true&streams=true"))["account_details"][0]["stream_detail"]
+        messages = {one["name"]: one["state"]["messages"] for one in streams if one["name"].startswith("parts-~~")}
+        assert sorted(messages) == [f"parts-~~{partition}" for partition in range(4)]
+        # Each has a part of the channels, and its beats.
+        assert all(count > 10 for count in messages.values()), messages
+        # A node that looks elsewhere does not start.
+        assert ends_with(node(12, 2), "all nodes need broker-partitions = 4")
+        assert ends_with(node(13, 8), "all nodes need broker-partitions = 4")
+        assert ends_with(node(14, 1), "set broker-partitions back")
+    finally:
+        for one in running:
+            one.kill()

@@ -17,6 +17,7 @@ const NAMELESS: &str = "~";
 /// | --- | --- |
 /// | `PREFIX.h.CLASS.NAME` | publications of a channel with history, stored in the stream `PREFIX-CLASS` |
 /// | `PREFIX.h.CLASS.~beat` | the beat of that stream |
+/// | `PREFIX.h.CLASS.~3.…` | the same where a class has several streams: `PREFIX-CLASS~3` is the fourth |
 /// | `PREFIX.l.NAME` | publications that no history keeps, at most once |
 /// | `PREFIX.p.NAME` | joins and leaves of a channel, at most once |
 /// | `PREFIX.p.~` | the end of a round of joins |
@@ -26,9 +27,14 @@ pub struct Subjects {
     prefix: Box<str>,
 }
 
-/// The channels that one log orders: those of a namespace. As it stands in subjects.
+/// The channels that one log orders: those of a namespace, or a part of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Class(Box<str>);
+pub struct Class {
+    /// As it stands in subjects.
+    subject: Box<str>,
+    /// As it stands in the stream's name, which has no dots.
+    stream: Box<str>,
+}
 
 /// Why a prefix cannot be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -39,17 +45,25 @@ impl Class {
     /// The class of a namespace; of channels without one, if there is no name.
     #[must_use]
     pub fn of(namespace: Option<&str>) -> Self {
-        match namespace {
-            None => Self(NAMELESS.into()),
-            // A class is one token of a subject, and part of a stream's name, which has no dots.
-            Some(name) => Self(escaped(name).replace('.', "=2E").into()),
+        let token = match namespace {
+            None => NAMELESS.to_owned(),
+            // One token of a subject, so that no namespace is another one's beginning.
+            Some(name) => escaped(name).replace('.', "=2E"),
+        };
+        Self {
+            subject: token.clone().into(),
+            stream: token.into(),
         }
     }
 
-    /// As it stands in subjects.
+    /// One part of the class of a namespace. It cannot be taken for a channel: `~` never comes out of a name.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub fn partition_of(namespace: Option<&str>, partition: u16) -> Self {
+        let Self { subject, stream } = Self::of(namespace);
+        Self {
+            subject: format!("{subject}.~{partition}").into(),
+            stream: format!("{stream}~{partition}").into(),
+        }
     }
 }
 
@@ -71,25 +85,25 @@ impl Subjects {
     /// The name of the stream of a class.
     #[must_use]
     pub fn stream(&self, class: &Class) -> String {
-        format!("{}-{}", self.prefix, class.0)
+        format!("{}-{}", self.prefix, class.stream)
     }
 
     /// All subjects of a class's stream.
     #[must_use]
     pub fn stored_of(&self, class: &Class) -> String {
-        format!("{}.h.{}.>", self.prefix, class.0)
+        format!("{}.h.{}.>", self.prefix, class.subject)
     }
 
     /// The subject of a channel with history.
     #[must_use]
     pub fn stored(&self, class: &Class, channel: &str) -> String {
-        format!("{}.h.{}.{}", self.prefix, class.0, escaped(channel))
+        format!("{}.h.{}.{}", self.prefix, class.subject, escaped(channel))
     }
 
     /// The subject of a class's beat.
     #[must_use]
     pub fn beat(&self, class: &Class) -> String {
-        format!("{}.h.{}.~beat", self.prefix, class.0)
+        format!("{}.h.{}.~beat", self.prefix, class.subject)
     }
 
     /// The subject of publications to a channel that no history keeps.
@@ -132,7 +146,7 @@ impl Subjects {
     #[must_use]
     pub fn channel_of_stored(&self, class: &Class, subject: &str) -> Option<String> {
         let rest = subject.strip_prefix(&*self.prefix)?.strip_prefix(".h.")?;
-        unescaped(rest.strip_prefix(&*class.0)?.strip_prefix('.')?)
+        unescaped(rest.strip_prefix(&*class.subject)?.strip_prefix('.')?)
     }
 
     /// The channel of a live subject.
@@ -245,8 +259,16 @@ mod tests {
     #[test]
     fn subjects_of_one_kind_are_none_of_another() {
         let (subjects, class) = (subjects(), Class::of(Some("chat.eu")));
-        assert_eq!(class.as_str(), "chat=2Eeu");
         assert_eq!(subjects.stream(&class), "my-chat=2Eeu");
+        let part = Class::partition_of(Some("chat.eu"), 3);
+        assert_eq!(subjects.stream(&part), "my-chat=2Eeu~3");
+        let in_part = subjects.stored(&part, "chat.eu:a");
+        assert_eq!(in_part, "my.h.chat=2Eeu.~3.chat.eu:a");
+        assert_eq!(
+            subjects.channel_of_stored(&part, &in_part).as_deref(),
+            Some("chat.eu:a")
+        );
+        assert_eq!(subjects.channel_of_stored(&class, &in_part), None);
         let stored = subjects.stored(&class, "chat.eu:a b");
         assert_eq!(stored, "my.h.chat=2Eeu.chat.eu:a=20b");
         assert_eq!(

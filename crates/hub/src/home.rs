@@ -18,7 +18,7 @@ mod time;
 mod user_counts;
 
 pub use elsewhere::{FromNode, NodeSays, Told};
-pub use logs::{LogEntry, LogEvent, LogId};
+pub use logs::{LogEntry, LogEvent, LogId, Partitions, name_hash};
 pub use questions::{
     HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
 };
@@ -306,7 +306,7 @@ impl Home {
             };
         };
         let record = &self.channels[index];
-        match record.options.log {
+        match record.log() {
             Some(log) => self.read_position(log),
             None => record.position(),
         }

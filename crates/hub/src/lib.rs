@@ -58,10 +58,10 @@ pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{
     AppendToStream, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect, HomeSettings,
-    HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Producer, ProducerPosition, ReadFrom,
+    HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Partitions, Producer, ProducerPosition, ReadFrom,
     ReadHistory, ReadRefused, ReadStream, Recover, Recovered, RequestId, ShardSet, Since,
     StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
-    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told,
+    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told, name_hash,
 };
 pub use hub::{
     Bearer, DeliverySlice, EndedReader, Hub, Joined, KnownStream, Overflown, Reader,

@@ -3,7 +3,7 @@
 //! Names and meanings are those that users of Centrifugo know; `slow_consumer`, `batch_delay`, `exclude_sender` and
 //! `join_leave_by` are our own.
 
-use crate::{LogId, Payload};
+use crate::{LogId, Partitions, Payload};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,8 +159,8 @@ pub struct ChannelOptions {
     pub exclude_sender: bool,
     /// What the application is asked.
     pub proxies: ChannelProxies,
-    /// The log that orders channels with history; none: their home does.
-    pub log: Option<LogId>,
+    /// The logs that order channels with history; none: their home does.
+    pub logs: Option<Partitions>,
 }
 
 /// Names of the proxies that decide for the application what clients may do in a channel; none where nobody is asked.
@@ -391,9 +391,13 @@ impl Namespaces {
             .map_or(name, |(_, rest)| rest)
     }
 
-    /// The same where logs order the channels with history: one for each namespace that keeps some.
+    /// The same where logs order the channels with history: so many for each namespace that keeps some.
+    ///
+    /// # Panics
+    /// No logs, or more than [`LogId`] can name.
     #[must_use]
-    pub fn with_logs(mut self) -> Self {
+    pub fn with_logs(mut self, partitions: u16) -> Self {
+        assert!(partitions > 0, "something has to order them");
         let mut names: Vec<Box<str>> = self.named.keys().cloned().collect();
         names.sort_unstable();
         let named = names.iter().map(|name| Some(&**name));
@@ -404,25 +408,44 @@ impl Namespaces {
                 Some(name) => self.named.get_mut(name).expect("one of its names"),
             };
             if options.has_history() {
-                Arc::make_mut(options).log = Some(LogId(next));
-                next += 1;
+                Arc::make_mut(options).logs = Some(Partitions {
+                    first: LogId(next),
+                    count: partitions,
+                });
+                next = next.checked_add(partitions).expect("fewer logs");
             }
         }
         self
     }
 
-    /// The logs that order channels, by their ids: the name of the namespace, none for channels without one, and its options.
+    /// How many namespaces keep a history, with that of channels without one.
     #[must_use]
-    pub fn logs(&self) -> Vec<(Option<Box<str>>, Arc<ChannelOptions>)> {
+    pub fn with_history(&self) -> usize {
+        let options = std::iter::once(&self.without).chain(self.named.values());
+        options.filter(|options| options.has_history()).count()
+    }
+
+    /// The namespaces whose channels logs order, by the ids of these: the name of the namespace, none for channels without one, and its
+    /// options.
+    #[must_use]
+    pub fn with_history_in_logs(&self) -> Vec<(Option<Box<str>>, Arc<ChannelOptions>)> {
         let named = self.named.iter();
         let named = named.map(|(name, options)| (Some(name.clone()), Arc::clone(options)));
         let without = (None, Arc::clone(&self.without));
         let mut logs: Vec<_> = std::iter::once(without)
             .chain(named)
-            .filter(|(_, options)| options.log.is_some())
+            .filter(|(_, options)| options.logs.is_some())
             .collect();
-        logs.sort_by_key(|(_, options)| options.log.map(|log| log.0));
+        logs.sort_by_key(|(_, options)| options.logs.map(|logs| logs.first));
         logs
+    }
+
+    /// How many logs order channels.
+    #[must_use]
+    pub fn log_count(&self) -> usize {
+        let options = std::iter::once(&self.without).chain(self.named.values());
+        let logs = options.filter_map(|options| options.logs);
+        logs.map(|logs| usize::from(logs.count)).sum()
     }
 
     /// The namespace of a channel: what is before the first `:`, without a `$` at the start. None if there is no `:`.

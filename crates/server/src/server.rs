@@ -388,7 +388,7 @@ fn make_mesh(
     if config.broker.is_none() {
         return Mesh::new(wakers, limits, epoch, client_ids, way);
     }
-    let logs = config.settings.namespaces.logs().len();
+    let logs = config.settings.namespaces.log_count();
     Mesh::with_broker(wakers, limits, epoch, client_ids, logs, way)
 }
 

@@ -20,7 +20,7 @@ use myriad_hub::{
     Asker, ClientId, ClientIds, Content, Delivery, Epoch, FromNode, HistoryAnswer, HomeSettings,
     LogEntry, Now, Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit,
     ReadHistory, ReadStream, Recover, Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand,
-    StreamEntry, StreamRead, StreamRequest, Submission, Ticket, TooMany,
+    StreamEntry, StreamRead, StreamRequest, Submission, Ticket, TooMany, name_hash,
 };
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
@@ -860,12 +860,7 @@ impl Mesh {
         reason = "a remainder of the shard count"
     )]
     pub(crate) fn home_of(&self, channel: &str) -> usize {
-        let hash = channel
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-        ((hash ^ hash >> 32) % self.shard_count() as u64) as usize
+        (name_hash(channel) % self.shard_count() as u64) as usize
     }
 
     /// Sends to a shard. A shard that has ended gets nothing: it has no members, and no home is needed any more.

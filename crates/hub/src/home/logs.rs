@@ -29,6 +29,49 @@ const CONTROL_PATIENCE_MS: u64 = 60_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogId(pub u16);
 
+/// The logs of a namespace: each orders some of its channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partitions {
+    /// The first of them; the others follow.
+    pub first: LogId,
+    /// How many there are; at least one.
+    pub count: u16,
+}
+
+impl Partitions {
+    /// One log for all channels.
+    #[must_use]
+    pub fn one(log: LogId) -> Self {
+        Self {
+            first: log,
+            count: 1,
+        }
+    }
+
+    /// The log of a channel. All nodes of a cluster must agree, whatever their versions are.
+    #[must_use]
+    pub fn of(self, channel: &str) -> LogId {
+        if self.count == 1 {
+            return self.first;
+        }
+        let partition = name_hash(channel) % u64::from(self.count);
+        LogId(self.first.0 + partition as u16)
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = LogId> {
+        (0..self.count).map(move |partition| LogId(self.first.0 + partition))
+    }
+}
+
+/// A hash of a name that never changes: FNV-1a, with its halves mixed.
+#[must_use]
+pub fn name_hash(name: &str) -> u64 {
+    let step = |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, step);
+    hash ^ hash >> 32
+}
+
 /// What a home reads next in a log.
 #[derive(Debug)]
 pub struct LogEntry {
@@ -214,7 +257,8 @@ impl Home {
         if self.logs.logs.is_empty() {
             return None;
         }
-        self.options_of(channel).log
+        let logs = self.options_of(channel).logs;
+        logs.map(|logs| logs.of(channel))
     }
 
     fn is_ordered_by(&self, channel: &str, log: LogId) -> bool {
@@ -278,7 +322,7 @@ impl Home {
 
     /// The last offset that may be missing in every channel of a record's log.
     pub(super) fn floor_of(&self, index: u32) -> u64 {
-        let log = self.channels[index].options.log;
+        let log = self.channels[index].log();
         log.map_or(0, |log| self.logs.of(log).floor)
     }
 
@@ -476,7 +520,7 @@ impl Home {
         self.note_forgotten_offset(log, position.offset);
         let indices: Vec<u32> = self.channels.indices().collect();
         for index in indices {
-            if self.channels[index].options.log == Some(log) {
+            if self.channels[index].log() == Some(log) {
                 self.lose(index, position, now);
             }
         }

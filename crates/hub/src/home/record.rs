@@ -5,7 +5,7 @@ use super::history::History;
 use super::streams::{Stream, StreamHolding};
 use super::user_counts::UserCounts;
 use super::{Home, ShardSet};
-use crate::{ChannelOptions, Epoch, Now, Position};
+use crate::{ChannelOptions, Epoch, LogId, Now, Position};
 use myriad_wheel::{Timed, Timer};
 use std::sync::Arc;
 
@@ -43,6 +43,11 @@ impl HomeChannel {
             timer: Timer::default(),
             ..self
         }
+    }
+
+    /// The log that orders it; none if its home does.
+    pub(super) fn log(&self) -> Option<LogId> {
+        self.options.logs.map(|logs| logs.of(&self.name))
     }
 
     /// What is known of its stream.
@@ -124,7 +129,7 @@ impl Home {
     /// Makes a channel's record.
     pub(super) fn open(&mut self, name: Arc<str>, options: Arc<ChannelOptions>, now: Now) -> u32 {
         let has_history = options.has_history();
-        let (epoch, last_offset) = if let Some(log) = options.log {
+        let (epoch, last_offset) = if let Some(log) = options.logs.map(|logs| logs.of(&name)) {
             (self.read_position(log).epoch, self.begin_of(log))
         } else if has_history {
             self.epochs += 1;
@@ -159,7 +164,7 @@ impl Home {
         if record.history.is_some() {
             self.note_forgotten(&record);
         }
-        if let Some(log) = record.options.log {
+        if let Some(log) = record.log() {
             self.note_forgotten_offset(log, record.last_offset);
         }
         // A channel that got its history from a reload has offsets of the common epoch, too.

@@ -192,7 +192,7 @@ impl Home {
             match &record.history {
                 Some(history) => {
                     history.check(record.last_offset);
-                    if record.options.log.is_none() {
+                    if record.log().is_none() {
                         history.check_consecutive(record.last_offset);
                     }
                 }

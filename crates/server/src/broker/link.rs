@@ -6,7 +6,7 @@ use super::remarks::Remarks;
 use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
-use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces};
+use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces, Partitions};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
@@ -178,14 +178,22 @@ impl Link {
         state: Arc<State>,
         random: fn() -> Option<u64>,
     ) -> Self {
-        let logs = namespaces.logs().into_iter().enumerate();
-        let logs = logs.map(|(id, (name, options))| {
-            let id = LogId(u16::try_from(id).expect("a server has fewer namespaces"));
-            Arc::new(Log {
-                id,
-                class: Class::of(name.as_deref()),
-                options,
-                known: Mutex::default(),
+        let with_history = namespaces.with_history_in_logs();
+        let logs = with_history.iter().flat_map(|(name, options)| {
+            let partitions = options.logs.into_iter().flat_map(Partitions::iter);
+            let alone = options.logs.is_some_and(|logs| logs.count == 1);
+            (0..).zip(partitions).map(move |(partition, id)| {
+                let class = if alone {
+                    Class::of(name.as_deref())
+                } else {
+                    Class::partition_of(name.as_deref(), partition)
+                };
+                Arc::new(Log {
+                    id,
+                    class,
+                    options: Arc::clone(options),
+                    known: Mutex::default(),
+                })
             })
         });
         Self {
@@ -231,7 +239,7 @@ impl Link {
         if channel.is_empty() || channel.len() > Mesh::CHANNEL_BYTES_MAX {
             return None;
         }
-        let id = self.namespaces.options_of(channel)?.log?;
-        Some(&self.logs[usize::from(id.0)])
+        let logs = self.namespaces.options_of(channel)?.logs?;
+        Some(&self.logs[usize::from(logs.of(channel).0)])
     }
 }

@@ -92,7 +92,7 @@ impl Broker {
         node: String,
     ) -> Result<Self, ServerError> {
         let state = Arc::new(State {
-            logs: namespaces.logs().len(),
+            logs: namespaces.log_count(),
             ..State::default()
         });
         let (started, starting) = sync_channel(1);

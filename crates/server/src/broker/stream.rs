@@ -1,9 +1,11 @@
 //! The JetStream stream of a log: how it is made, and what is demanded of one that is there.
 
 use super::link::{BrokerError, Log};
-use async_nats::jetstream::Context;
+use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::{Context, ErrorCode};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use myriad_broker::Subjects;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A stream of ours.
@@ -14,6 +16,8 @@ pub(super) const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// Messages of a channel that the stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
 /// stream has dropped what it has not read.
 const SPARE_MESSAGES: i64 = 256;
+/// Where a stream says in how many streams its namespace is.
+const PARTITIONS: &str = "myriad_partitions";
 /// A message stays longer in the stream than in histories, so that a home knows what it has dropped itself.
 const SPARE_AGE: Duration = Duration::from_secs(300);
 
@@ -33,15 +37,29 @@ pub(super) async fn ensure(
         stream: name.clone(),
         why,
     };
-    let stream = context
-        .get_or_create_stream(&wanted)
-        .await
-        .map_err(|error| BrokerError::NoStream {
+    let made = context.get_or_create_stream(&wanted).await;
+    let stream = made.map_err(|error| match error.kind() {
+        CreateStreamErrorKind::JetStream(said)
+            if said.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP =>
+        {
+            failed(
+                "cannot be made, because another stream has its subjects: the namespace was in another number of streams before; set broker-partitions back, or choose another broker-prefix, or delete the streams of the namespace with their histories"
+                    .to_owned(),
+            )
+        }
+        _ => BrokerError::NoStream {
             stream: name.clone(),
             why: error.to_string(),
             replicas,
-        })?;
+        },
+    })?;
     let found = &stream.cached_info().config;
+    let partitions = partitions_of(found);
+    if partitions != partitions_of(&wanted) {
+        return Err(failed(format!(
+            "is one of {partitions} of its namespace; all nodes need broker-partitions = {partitions}, or another broker-prefix"
+        )));
+    }
     if found.storage != StorageType::File {
         return Err(failed(
             "is in memory, where limits for each channel slow it to a few hundred messages a second; delete it, and it is made on file"
@@ -72,6 +90,7 @@ pub(super) async fn ensure(
 fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
     let history = i64::from(log.options.history_size);
     let age = log.options.history_ttl;
+    let partitions = log.options.logs.map_or(1, |logs| logs.count);
     Config {
         name: subjects.stream(&log.class),
         description: Some("publications of channels with history".to_owned()),
@@ -89,10 +108,17 @@ fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
         allow_direct: true,
         // What removes a channel's history.
         allow_rollup: true,
+        metadata: HashMap::from([(PARTITIONS.to_owned(), partitions.to_string())]),
         // What was deleted in the middle would be a gap that a node cannot see that starts later.
         deny_delete: true,
         ..Config::default()
     }
+}
+
+/// In how many streams the channels of a stream's namespace are. Whoever disagrees would look for them elsewhere.
+fn partitions_of(config: &Config) -> String {
+    let written = config.metadata.get(PARTITIONS).cloned();
+    written.unwrap_or_else(|| "1".to_owned())
 }
 
 /// Why a stream that is there cannot be used, and what to do.
@@ -166,6 +192,15 @@ mod tests {
                 widened.map(|config| (config.max_messages_per_subject, config.max_age.as_secs()));
             assert_eq!(limits, widened_to, "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_stream_says_in_how_many_its_namespace_is() {
+        let mut config = keeping(1, 1);
+        assert_eq!(partitions_of(&config), "1");
+        let written = (PARTITIONS.to_owned(), "8".to_owned());
+        config.metadata = HashMap::from([written]);
+        assert_eq!(partitions_of(&config), "8");
     }
 
     #[test]

@@ -5,10 +5,15 @@ use super::{ConfigError, refuse};
 use crate::broker::{BROKER_PREFIX_DEFAULT, BrokerSettings};
 use myriad_broker::Subjects;
 use myriad_nats::Nats;
+use myriad_shard::Namespaces;
 use myriad_units::option::Count;
 
 /// JetStream keeps a message on so many servers at most.
 const REPLICAS_MAX: u64 = 5;
+/// Streams of a namespace.
+const PARTITIONS_MAX: u64 = 64;
+/// Streams of all namespaces: each is read by a consumer of each node.
+const STREAMS_MAX: usize = 1_000;
 
 impl Options {
     /// # Errors
@@ -56,6 +61,28 @@ impl Options {
         }))
     }
 
+    /// Streams of each namespace with history.
+    ///
+    /// # Errors
+    /// None, or too many.
+    pub(super) fn partitions(&self, namespaces: &Namespaces) -> Result<u16, ConfigError> {
+        let Count(partitions) = self.broker_partitions.unwrap_or(Count(1));
+        if !(1..=PARTITIONS_MAX).contains(&partitions) {
+            let advice = "choose 1 to 64; more than the NATS servers have cores is seldom of use";
+            return Err(refuse("broker-partitions", partitions, advice));
+        }
+        let count = u16::try_from(partitions).expect("at most 64");
+        let with_history = namespaces.with_history();
+        let streams = with_history * usize::from(count);
+        if streams > STREAMS_MAX {
+            let advice = format!(
+                "{with_history} namespaces with history have {streams} streams then; choose fewer, so that there are no more than {STREAMS_MAX}"
+            );
+            return Err(refuse("broker-partitions", partitions, advice));
+        }
+        Ok(count)
+    }
+
     /// Options of a broker without one: somebody may believe that there is a cluster.
     pub(super) fn broker_remarks(&self) -> Vec<String> {
         let prefix = self.broker_prefix.as_deref();
@@ -67,6 +94,10 @@ impl Options {
             (
                 "broker-replicas",
                 self.broker_replicas.is_some_and(|replicas| replicas.0 != 1),
+            ),
+            (
+                "broker-partitions",
+                self.broker_partitions.is_some_and(|count| count.0 != 1),
             ),
             ("broker-credentials", self.broker_credentials.is_some()),
             ("broker-ca", self.broker_ca.is_some()),
@@ -137,6 +168,10 @@ mod tests {
                 "broker-replicas = 6: choose 1 to 5",
             ),
             (
+                "broker = \"a\"\nbroker-partitions = 65",
+                "broker-partitions = 65: choose 1 to 64",
+            ),
+            (
                 "broker = \"a\"\nbroker-storage = \"memory\"",
                 "broker-storage = memory: choose file",
             ),
@@ -176,8 +211,14 @@ mod tests {
         "#;
         let options: Options = toml::from_str(text).unwrap();
         let config = options.resolve(&Machine::here()).unwrap();
-        let logs = config.settings.namespaces.logs();
+        let namespaces = &config.settings.namespaces;
+        let logs = namespaces.with_history_in_logs();
         let names: Vec<_> = logs.iter().map(|(name, _)| name.as_deref()).collect();
         assert_eq!(names, [Some("chat"), Some("news")]);
+        assert_eq!(namespaces.log_count(), 2);
+        let text = format!("broker-partitions = 8\n{text}");
+        let options: Options = toml::from_str(&text).unwrap();
+        let config = options.resolve(&Machine::here()).unwrap();
+        assert_eq!(config.settings.namespaces.log_count(), 16);
     }
 }

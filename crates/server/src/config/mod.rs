@@ -428,7 +428,10 @@ impl Options {
             None => ChannelTable::open_to_listeners(anonymous).resolve()?,
         };
         Ok(match self.broker {
-            Some(_) => namespaces.with_logs(),
+            Some(_) => {
+                let partitions = self.partitions(&namespaces)?;
+                namespaces.with_logs(partitions)
+            }
             None => namespaces,
         })
     }

@@ -158,7 +158,7 @@ impl ChannelTable {
             batch_delay: table.batch_delay.0,
             exclude_sender: table.exclude_sender,
             proxies: table.proxies(),
-            log: None,
+            logs: None,
         };
         check(path, table, &options)?;
         Ok(options)

@@ -96,6 +96,10 @@ pub struct Options {
     #[arg(long, value_name = "COUNT")]
     pub broker_replicas: Option<Count>,
 
+    /// Streams of each namespace with history
+    #[arg(long, value_name = "COUNT")]
+    pub broker_partitions: Option<Count>,
+
     /// Where streams of the broker are kept: file
     #[arg(long, value_name = "STORAGE")]
     pub broker_storage: Option<String>,
@@ -343,6 +347,7 @@ impl Options {
             broker: self.broker.or(other.broker),
             broker_prefix: self.broker_prefix.or(other.broker_prefix),
             broker_replicas: self.broker_replicas.or(other.broker_replicas),
+            broker_partitions: self.broker_partitions.or(other.broker_partitions),
             broker_storage: self.broker_storage.or(other.broker_storage),
             broker_credentials: self.broker_credentials.or(other.broker_credentials),
             broker_ca: self.broker_ca.or(other.broker_ca),
@@ -410,6 +415,7 @@ impl Options {
             broker: running.broker.clone(),
             broker_prefix: running.broker_prefix.clone(),
             broker_replicas: running.broker_replicas,
+            broker_partitions: running.broker_partitions,
             broker_storage: running.broker_storage.clone(),
             broker_credentials: running.broker_credentials.clone(),
             broker_ca: running.broker_ca.clone(),

@@ -2,8 +2,8 @@
 
 use super::{TICK_NS, TICKET, drain, home_with, kept, pass, submission, text, tick};
 use crate::home::{
-    HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, LogEntry, LogEvent, LogId, ReadHistory,
-    Recover, RequestId, Since, Submission,
+    HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, LogEntry, LogEvent, LogId, Partitions,
+    ReadHistory, Recover, RequestId, Since, Submission,
 };
 use crate::{
     Asker, ChannelOptions, Delivery, Epoch, Namespaces, Now, Payload, Position, RecoveryMode,
@@ -26,7 +26,7 @@ const TTL: u64 = 100;
 
 fn settings() -> HomeSettings {
     let log = ChannelOptions {
-        log: Some(LOG),
+        logs: Some(Partitions::one(LOG)),
         ..kept()
     };
     let batched = ChannelOptions {
@@ -449,9 +449,27 @@ fn channels_without_history_are_ordered_at_home() {
 }
 
 /// A home with a log for `log:`, and another one for `other:`. Both were empty.
+/// These must stay as they are: nodes of different versions share their streams.
+#[test]
+fn a_channel_is_in_the_same_partition_for_ever() {
+    let logs = Partitions {
+        first: LogId(5),
+        count: 8,
+    };
+    let of = |channel| logs.of(channel).0 - 5;
+    let channels = ["", "a", "news:a", "news:b", "chat:r\u{f6}m"];
+    assert_eq!(channels.map(of), [1, 0, 3, 6, 6]);
+    let mut count = [0; 8];
+    for number in 0..8_000 {
+        count[usize::from(of(&format!("news:{number}")))] += 1;
+    }
+    assert!(count.iter().all(|count| (800..1_200).contains(count)), "{count:?}");
+    assert!(channels.iter().all(|name| Partitions::one(LogId(3)).of(name) == LogId(3)));
+}
+
 fn with_two_logs() -> Home {
     let of = |log| ChannelOptions {
-        log: Some(log),
+        logs: Some(Partitions::one(log)),
         ..kept()
     };
     let (one, other) = (LOG, LogId(1));

@@ -15,7 +15,7 @@ use myriad_hub::{Home, HomeSettings, Pool, Recover};
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
     Asker, BrokerTask, ChannelOptions, Content, Epoch, LogEntry, LogId, Namespaces, NotPublished,
-    Now, Payload, Permit, Position, PublishRefused, RecoveryMode, RequestId, Since, Submission,
+    Now, Partitions, Payload, Permit, Position, PublishRefused, RecoveryMode, RequestId, Since, Submission,
     Ticket,
 };
 use myriad_wheel::Key;
@@ -168,7 +168,7 @@ impl Node {
         began: Instant,
     ) -> Self {
         let options = ChannelOptions {
-            log: Some(LogId(0)),
+            logs: Some(Partitions::one(LogId(0))),
             history_size: plan.history_size,
             history_ttl: plan.history_ttl,
             ..ChannelOptions::default()

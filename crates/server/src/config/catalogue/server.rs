@@ -242,6 +242,13 @@ pub(in super::super) const SERVER: &[Group] = &[
             )
             .fixed(),
             Described::new(
+                "broker-partitions",
+                Count,
+                "1",
+                "Streams of each namespace with history, 1 to 64: its channels are spread over them. All nodes have the same number.",
+            )
+            .fixed(),
+            Described::new(
                 "broker-storage",
                 Word(&["file"]),
                 "file",
