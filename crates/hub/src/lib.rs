@@ -58,8 +58,8 @@ pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{
     AppendToStream, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect, HomeSettings,
-    HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Partitions, Producer, ProducerPosition, ReadFrom,
-    ReadHistory, ReadRefused, ReadStream, Recover, Recovered, RequestId, ShardSet, Since,
+    HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Partitions, Producer, ProducerPosition,
+    ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered, RequestId, ShardSet, Since,
     StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
     StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told, name_hash,
 };

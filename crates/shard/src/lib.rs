@@ -77,9 +77,9 @@ pub use myriad_hub::{
     AppendToStream, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions, ChannelPattern,
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
     Content, CreateStream, DataFormat, Epoch, Framing, FromNode, Headers, HistoryAnswer,
-    JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now, Partitions, Payload, Permit,
-    PersonalChannel, Position, PresenceEvent, Producer, ProducerPosition, ReadFrom, ReadRefused,
-    ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
+    JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now, Partitions, Payload,
+    Permit, PersonalChannel, Position, PresenceEvent, Producer, ProducerPosition, ReadFrom,
+    ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
     StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
     StreamState, Submission, Ticket, TokenIdentity, Told, Transport, UserHasher,
 };

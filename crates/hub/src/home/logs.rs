@@ -67,7 +67,7 @@ impl Partitions {
 /// A hash of a name that never changes: FNV-1a, with its halves mixed.
 #[must_use]
 pub fn name_hash(name: &str) -> u64 {
-    let step = |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, step);
     hash ^ hash >> 32
 }

@@ -79,7 +79,11 @@ impl Beats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
     async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
         let which = Which::LastOf(self.subject);
-        let last = self.link.servers.look(Way::Reading, self.log, which).await?;
+        let last = self
+            .link
+            .servers
+            .look(Way::Reading, self.log, which)
+            .await?;
         Ok(last.map(|message| LastBeat {
             epoch: parse(&message.payload),
             sequence: message.sequence,

@@ -9,12 +9,10 @@ use super::servers::ToStore;
 use super::store::{self, Order, Pending};
 use crate::mailbox::Letters;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use myriad_broker::{Envelope, Line, Origin};
-use myriad_shard::{
-    BrokerTask, NotPublished, Permit, Position, RequestId, Submission, Ticket,
-};
-use std::pin::Pin;
+use myriad_shard::{BrokerTask, NotPublished, Permit, Position, RequestId, Submission, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -52,14 +50,10 @@ enum Ended {
     },
 }
 
-type UnderWay = FuturesUnordered<Pin<Box<dyn Future<Output = Ended>>>>;
+type UnderWay = FuturesUnordered<BoxFuture<'static, Ended>>;
 
 /// Publishes until the server ends.
-pub(super) async fn run(
-    link: Arc<Link>,
-    homes: Arc<dyn Homes>,
-    mut letters: Letters<BrokerTask>,
-) {
+pub(super) async fn run(link: Arc<Link>, homes: Arc<dyn Homes>, mut letters: Letters<BrokerTask>) {
     let mut publisher = Publisher {
         lines: link.logs.iter().map(|_| Line::new(UNDER_WAY_MAX)).collect(),
         live: Line::new(UNDER_WAY_MAX),

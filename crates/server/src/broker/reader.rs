@@ -190,7 +190,7 @@ impl Reader {
                             has_come = true;
                         }
                         // What waited here is no silence.
-                        if !(has_come && matches!(fault, FeedError::Silent)) {
+                        if !(has_come && matches!(fault, FeedError::Silent(_))) {
                             return Err(fault.into());
                         }
                     }
@@ -314,11 +314,7 @@ impl Reader {
         }
     }
 
-    async fn handle_message(
-        &mut self,
-        message: Stored,
-        clock: Clock,
-    ) -> Result<(), Fault> {
+    async fn handle_message(&mut self, message: Stored, clock: Clock) -> Result<(), Fault> {
         self.check_after_pause();
         let sequence = message.sequence;
         let age = clock.age(message.stored_ns);

@@ -2,8 +2,8 @@
 
 use super::link::{BrokerError, Log};
 use async_nats::jetstream::context::CreateStreamErrorKind;
-use async_nats::jetstream::{Context, ErrorCode};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::{Context, ErrorCode};
 use myriad_broker::Subjects;
 use std::collections::HashMap;
 use std::time::Duration;

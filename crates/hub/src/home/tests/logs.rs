@@ -175,7 +175,13 @@ fn questions_that_nobody_waits_for_are_dropped() {
             },
             ..TICKET
         };
-        home.handle_recover(Recover { ticket, ..request.clone() }, Now(0));
+        home.handle_recover(
+            Recover {
+                ticket,
+                ..request.clone()
+            },
+            Now(0),
+        );
     }
     let by_control = |id| ReadHistory {
         channel: "log:a".into(),
@@ -456,15 +462,22 @@ fn a_channel_is_in_the_same_partition_for_ever() {
         first: LogId(5),
         count: 8,
     };
-    let of = |channel| logs.of(channel).0 - 5;
+    let of = |channel: &str| logs.of(channel).0 - 5;
     let channels = ["", "a", "news:a", "news:b", "chat:r\u{f6}m"];
     assert_eq!(channels.map(of), [1, 0, 3, 6, 6]);
     let mut count = [0; 8];
     for number in 0..8_000 {
         count[usize::from(of(&format!("news:{number}")))] += 1;
     }
-    assert!(count.iter().all(|count| (800..1_200).contains(count)), "{count:?}");
-    assert!(channels.iter().all(|name| Partitions::one(LogId(3)).of(name) == LogId(3)));
+    assert!(
+        count.iter().all(|count| (800..1_200).contains(count)),
+        "{count:?}"
+    );
+    assert!(
+        channels
+            .iter()
+            .all(|name| Partitions::one(LogId(3)).of(name) == LogId(3))
+    );
 }
 
 fn with_two_logs() -> Home {

@@ -41,6 +41,8 @@ const RUBBISH: &str = "rubbish";
 #[derive(Debug, Default)]
 struct Stream {
     entries: BTreeMap<u64, Stored>,
+    /// With those that have gone since.
+    ever: Vec<Stored>,
     last: u64,
     ids: HashMap<String, (u64, Instant)>,
 }
@@ -50,6 +52,21 @@ impl Stream {
         self.entries
             .first_key_value()
             .map_or(self.last + 1, |(first, _)| *first)
+    }
+
+    /// A message comes, and takes the place of older ones of its subject.
+    fn insert(&mut self, entry: Stored, kept: usize) {
+        let subject = entry.subject.clone();
+        let headers = entry.headers.as_ref();
+        let rolls_up = headers.is_some_and(|headers| headers.get(NATS_ROLLUP).is_some());
+        self.entries.insert(entry.sequence, entry);
+        let of_subject = self.entries.values().rev();
+        let of_subject = of_subject.filter(|entry| entry.subject == subject);
+        let old = of_subject.skip(if rolls_up { 1 } else { kept });
+        let old: Vec<_> = old.map(|entry| entry.sequence).collect();
+        for sequence in old {
+            self.entries.remove(&sequence);
+        }
     }
 
     fn last_of(&self, subject: &str) -> Option<&Stored> {
@@ -77,6 +94,7 @@ pub(super) struct Cloud {
     began: Instant,
     plan: Plan,
     is_calm: AtomicBool,
+    is_printed: bool,
 }
 
 impl fmt::Debug for Cloud {
@@ -86,7 +104,7 @@ impl fmt::Debug for Cloud {
 }
 
 impl Cloud {
-    pub(super) fn new(plan: Plan, prng: Prng, subjects: Subjects) -> Arc<Self> {
+    pub(super) fn new(plan: Plan, prng: Prng, subjects: Subjects, is_printed: bool) -> Arc<Self> {
         let state = State {
             stream: Stream::default(),
             truth: Truth::default(),
@@ -102,11 +120,19 @@ impl Cloud {
             began: Instant::now(),
             plan,
             is_calm: AtomicBool::new(false),
+            is_printed,
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Prints what happens, if somebody looks.
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        if self.is_printed {
+            println!("{:>8} ms  {}", self.began.elapsed().as_millis(), what());
+        }
     }
 
     /// From now on, nothing goes wrong.
@@ -124,6 +150,7 @@ impl Cloud {
     }
 
     pub(super) fn lose_leader(&self) {
+        self.say(|| "there is no leader".into());
         self.lock().has_leader = false;
     }
 
@@ -131,8 +158,10 @@ impl Cloud {
     pub(super) fn elect(&self, lost: u64) {
         let mut state = self.lock();
         if lost > 0 {
-            state.cut(lost);
+            state.cut(lost, self.plan.kept_by_log);
         }
+        let last = state.stream.last;
+        self.say(|| format!("there is a leader; the log ends at {last}"));
         state.has_leader = true;
         for message in std::mem::take(&mut state.late) {
             let _ = self.store(&mut state, message);
@@ -180,11 +209,13 @@ impl Cloud {
             });
         }
         if let Some(behind) = message.behind
-            && stream.last_of(&message.subject).map_or(0, |last| last.sequence) != behind
+            && stream
+                .last_of(&message.subject)
+                .map_or(0, |last| last.sequence)
+                != behind
         {
             return Err(NotStored::Overtaken);
         }
-        let rolls_up = message.headers.get(NATS_ROLLUP).is_some();
         let sequence = stream.last + 1;
         stream.last = sequence;
         if let Some(id) = message.id {
@@ -202,11 +233,11 @@ impl Cloud {
             payload: message.payload,
             is_spoiled,
         };
-        state.truth.append(fact_of(&stored, &state.subjects));
-        let subject = stored.subject.clone();
-        state.stream.entries.insert(sequence, stored);
-        let kept = if rolls_up { 1 } else { self.plan.kept_by_log };
-        state.keep(&subject, kept);
+        let fact = fact_of(&stored, &state.subjects);
+        self.say(|| format!("stored: {fact:?}"));
+        state.truth.append(fact);
+        state.stream.ever.push(stored.clone());
+        state.stream.insert(stored, self.plan.kept_by_log);
         Ok(Ack {
             sequence,
             is_new: true,
@@ -238,22 +269,17 @@ impl Cloud {
 }
 
 impl State {
-    /// The newest messages of a subject stay.
-    fn keep(&mut self, subject: &str, count: usize) {
-        let entries = &mut self.stream.entries;
-        let of_subject = entries.values().rev();
-        let of_subject = of_subject.filter(|entry| *entry.subject == *subject);
-        let old: Vec<_> = of_subject.skip(count).map(|one| one.sequence).collect();
-        for sequence in old {
-            entries.remove(&sequence);
+    /// Another server leads, without the last messages and all that they did.
+    fn cut(&mut self, lost: u64, kept: usize) {
+        let stream = &mut self.stream;
+        let after = stream.last.saturating_sub(lost);
+        stream.last = after;
+        stream.ids.retain(|_, (sequence, _)| *sequence <= after);
+        stream.ever.retain(|entry| entry.sequence <= after);
+        stream.entries.clear();
+        for entry in stream.ever.clone() {
+            stream.insert(entry, kept);
         }
-    }
-
-    fn cut(&mut self, lost: u64) {
-        let after = self.stream.last.saturating_sub(lost);
-        self.stream.last = after;
-        self.stream.entries.retain(|sequence, _| *sequence <= after);
-        self.stream.ids.retain(|_, (sequence, _)| *sequence <= after);
         self.truth.cut(after);
     }
 }
@@ -531,7 +557,9 @@ impl Consumer {
             }
             let next = {
                 let state = cloud.lock();
-                let found = state.has_leader.then(|| Cloud::look(&state, &Looked::From(self.next)));
+                let found = state
+                    .has_leader
+                    .then(|| Cloud::look(&state, &Looked::From(self.next)));
                 found.flatten()
             };
             let Some(next) = next else {

@@ -360,7 +360,10 @@ impl Crowd {
                 same.any(|(other, of)| of.key == Some(key) && is_there(*other))
             })
             || published.has_version;
-        assert!(is_promised, "{number} is not at {position:?}: {published:?}");
+        assert!(
+            is_promised,
+            "{number} is not at {position:?}: {published:?}"
+        );
         if truth.is_whole() {
             let now = truth.at(position.offset).map(|fact| fact.what);
             assert!(

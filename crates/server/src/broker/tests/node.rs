@@ -14,9 +14,9 @@ use myriad_broker::Subjects;
 use myriad_hub::{Home, HomeSettings, Pool, Recover};
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
-    Asker, BrokerTask, ChannelOptions, Content, Epoch, LogEntry, LogId, Namespaces, NotPublished,
-    Now, Partitions, Payload, Permit, Position, PublishRefused, RecoveryMode, RequestId, Since, Submission,
-    Ticket,
+    Asker, BrokerTask, ChannelOptions, Content, Epoch, LogEntry, LogEvent, LogId, Namespaces,
+    NotPublished, Now, Partitions, Payload, Permit, Position, PublishRefused, RecoveryMode,
+    RequestId, Since, Submission, Ticket,
 };
 use myriad_wheel::Key;
 use std::cell::RefCell;
@@ -61,8 +61,7 @@ impl NodeHomes {
         let mut home = lock(&self.home);
         tell(&mut home, now);
         while let Some(effect) = home.poll_effect() {
-            let handle =
-                |truth: &_| lock(&self.crowd).handle(truth, self.node, effect);
+            let handle = |truth: &_| lock(&self.crowd).handle(truth, self.node, effect);
             let Some(recovery) = self.cloud.with_truth(handle) else {
                 continue;
             };
@@ -117,6 +116,13 @@ impl Homes for NodeHomes {
     }
 
     fn read_log(&self, entry: LogEntry) {
+        self.cloud.say(|| {
+            let (node, offset) = (self.node, entry.offset);
+            match &entry.event {
+                LogEvent::Publication(..) => format!("node {node} reads {offset}"),
+                event => format!("node {node} reads {offset}: {event:?}"),
+            }
+        });
         self.with(|home, now| home.handle_log(entry, now));
     }
 
@@ -268,13 +274,7 @@ impl Node {
             .with(|home, now| home.handle_history(request, now));
     }
 
-    pub(super) fn publish(
-        &self,
-        channel: usize,
-        number: u64,
-        key: Option<u64>,
-        version: u64,
-    ) {
+    pub(super) fn publish(&self, channel: usize, number: u64, key: Option<u64>, version: u64) {
         let content = Content::new(Payload::Text(number.to_string().into()));
         let permit = self.homes.take_in(&content).expect("there is room");
         self.letters.post(BrokerTask::Publish(Submission {
@@ -301,7 +301,10 @@ impl Node {
     /// Asserts that it has read all, and holds nothing. The epoch of its log.
     pub(super) fn check(&self) -> Epoch {
         let number = self.number;
-        assert!(self.state.has_caught_up(), "node {number} has not caught up");
+        assert!(
+            self.state.has_caught_up(),
+            "node {number} has not caught up"
+        );
         assert_eq!(
             self.homes.pool.available(),
             POOL_BYTES,

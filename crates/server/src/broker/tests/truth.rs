@@ -67,9 +67,8 @@ impl Truth {
 
     /// Whether a publication stands there in some life.
     pub(super) fn has(&self, publication: u64, sequence: u64) -> bool {
-        let is_it = |fact: &Fact| {
-            fact.sequence == sequence && fact.what == What::Publication(publication)
-        };
+        let is_it =
+            |fact: &Fact| fact.sequence == sequence && fact.what == What::Publication(publication);
         // The newest is the likeliest.
         self.at(sequence).is_some_and(|fact| is_it(&fact))
             || self.lives.iter().any(|life| life.iter().any(is_it))

@@ -3,7 +3,7 @@
 use super::super::Control;
 use super::asking::{self, page_size};
 use super::everywhere::{answer_node, deadline, parsed, told, with_missing};
-use super::fault::Fault;
+use super::fault::{Code, Fault};
 use super::json::{push_named_bytes, push_string};
 use super::method::{Method, Request, Scope};
 use super::orders::{self, Selection};
@@ -141,11 +141,18 @@ impl Connections<'_> {
                     payload: request.into(),
                 };
                 let gathered = nodes.ask(Whom::One(name), wanted, deadline).await;
-                let Some((_, answer)) = gathered.answers.first() else {
-                    missing.push(&**name);
-                    continue;
-                };
-                told(name, answer)?.get().to_owned()
+                let answer = gathered.answers.first();
+                let result = answer.map(|(_, answer)| told(name, answer).map(RawValue::to_owned));
+                match result {
+                    Some(Ok(result)) => result.get().to_owned(),
+                    // What is wrong with the request is the asker's fault on each node.
+                    Some(Err(fault)) if fault.code == Code::BadRequest => return Err(fault),
+                    // It is busy, or of another version.
+                    Some(Err(_)) | None => {
+                        missing.push(&**name);
+                        continue;
+                    }
+                }
             };
             let page: Page<'_> = parsed(&result)?;
             count += page.connections.len();
