@@ -17,6 +17,8 @@ pub struct Chain {
     pub hops: Vec<Hop>,
     /// Connections of one region when the chain is scaled out: what fails together.
     pub region_connections: u64,
+    /// NATS servers that keep each publication (`broker-replicas`).
+    pub broker_replicas: u64,
 }
 
 /// Machines of one kind that share the connections evenly.

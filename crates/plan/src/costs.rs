@@ -24,6 +24,8 @@ impl Cost {
 }
 
 const NGINX_MEASURED: &str = "measured: nginx 1.22.1, docs/plan.md";
+const BROKER_MEASURED: &str =
+    "measured: make bench-cluster CLUSTER='--only traffic', nats-server 2.15.2, file storage";
 const SERVE: &str = "default: docs/serve.md";
 
 /// User space of an idle connection with one subscription, at 100k, where rings weigh most.
@@ -135,8 +137,12 @@ pub const IPVS_BYTES: Cost = Cost::new(136.0, "Linux: Kconfig of IP_VS_TAB_BITS,
 pub const PACKET_BYTES: Cost = Cost::new(90.0, "RFC 791, RFC 9293, RFC 7323, IEEE 802.3");
 /// Payload of a full packet: 1,500 less IP and TCP with timestamps.
 pub const SEGMENT_BYTES: Cost = Cost::new(1_448.0, "MTU 1,500");
-/// What a broker adds to a publication: channel, offset, epoch, framing.
-pub const BROKER_BYTES: Cost = Cost::new(100.0, "assumed: channel name, offset, epoch and framing");
+/// What NATS adds to a publication on its way to a node: subject, headers, framing of the consumer.
+pub const BROKER_BYTES: Cost = Cost::new(141.0, BROKER_MEASURED);
+/// CPU of a NATS server to take a publication and store it, seconds.
+pub const BROKER_STORE_S: Cost = Cost::new(30e-6, BROKER_MEASURED);
+/// CPU of a NATS server to send it to one node, seconds.
+pub const BROKER_COPY_S: Cost = Cost::new(5.2e-6, BROKER_MEASURED);
 
 #[cfg(test)]
 mod tests {

@@ -98,6 +98,7 @@ fn chains() -> impl Strategy<Value = Chain> {
                 traffic,
                 hops,
                 region_connections,
+                broker_replicas: 3,
             },
         )
 }

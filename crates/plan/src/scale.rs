@@ -146,8 +146,7 @@ fn hop_nodes(hop: &Hop, planned: &HopPlan, connections: u64, regions: u64) -> Ho
     }
 }
 
-/// A push travels once to each region and there once to each server with a subscriber, at most as many as there are
-/// subscribers; the servers make the millions of it.
+/// A push is stored on the servers of NATS, and each node reads every stream; the nodes make the millions of it.
 fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Figure> {
     if servers == 0
         || !chain
@@ -160,11 +159,11 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
     let traffic = &chain.traffic;
     let message = float(traffic.message_bytes) + costs::BROKER_BYTES.value;
     let sources = [costs::BROKER_BYTES.source];
-    let audience = traffic.audience.unwrap_or(u64::MAX);
-    let (between, servers) = ((regions - 1).min(audience), servers.min(audience));
+    let elsewhere = servers - servers.div_ceil(regions);
+    let replicas = chain.broker_replicas.max(1);
     let figure = |name, copies: u64, to: &str| {
         let formula = format!(
-            "{} {to} × ({} payload + {} channel, offset and framing)",
+            "{} {to} × ({} payload + {} subject, headers and framing)",
             count(copies),
             count(traffic.message_bytes),
             costs::BROKER_BYTES.value
@@ -177,34 +176,56 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
     } else {
         traffic.messages_per_s
     };
-    let bits = float(between.saturating_add(servers)) * message * 8.0 * rate;
+    let copies = servers.saturating_add(replicas - 1);
+    let bits = float(copies) * message * 8.0 * rate;
+    let cores = rate
+        * (float(replicas) * costs::BROKER_STORE_S.value
+            + float(servers) * costs::BROKER_COPY_S.value);
     let deliveries = traffic.deliveries_per_s(chain.connections) * float(connections);
     vec![
-        figure("a push between regions", between, "other regions"),
         figure(
-            "a push to the servers",
+            "a push to the nodes",
             servers,
-            "servers with a subscriber",
+            "nodes, which read every stream",
+        ),
+        figure(
+            "of it between regions",
+            elsewhere,
+            "nodes outside the region of the streams",
         ),
         Figure::new(
             "the broker sends",
             bits,
             Unit::BitsPerSecond,
             format!(
-                "({} + {}) copies × {} B × 8 × publications at {}/s",
-                count(between),
+                "({} to nodes + {} to other replicas) × {} B × 8 × publications at {}/s",
                 count(servers),
+                count(replicas - 1),
                 significant(message),
                 significant(rate)
             ),
         )
         .from(&sources),
         Figure::new(
+            "the NATS servers work",
+            cores,
+            Unit::Cores,
+            format!(
+                "publications at {}/s × ({} × {} µs to store one + {} × {} µs to send one)",
+                significant(rate),
+                count(replicas),
+                significant(costs::BROKER_STORE_S.value * 1e6),
+                count(servers),
+                significant(costs::BROKER_COPY_S.value * 1e6)
+            ),
+        )
+        .from(&[costs::BROKER_STORE_S.source, costs::BROKER_COPY_S.source]),
+        Figure::new(
             "deliveries to clients",
             deliveries,
             Unit::PerSecond,
             format!(
-                "{} × {}/s each; the broker carries one copy for each server instead",
+                "{} × {}/s each; the broker carries one copy for each node instead",
                 counted(connections, "connection"),
                 significant(traffic.deliveries_per_s(chain.connections))
             ),

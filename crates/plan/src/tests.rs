@@ -11,6 +11,7 @@ fn chain(connections: u64, hops: Vec<Hop>) -> Chain {
         traffic: Traffic::default(),
         hops,
         region_connections: 10_000_000,
+        broker_replicas: 3,
     }
 }
 
@@ -275,9 +276,10 @@ fn a_hundred_millions_are_ten_regions() {
         (Some(282_320), Some("source ports"))
     );
     assert_eq!(nginx.nodes_a_region, Some(10_000_000_u64.div_ceil(282_320)));
-    // 128 B and 100 B around them: to 9 other regions, and to 100 servers.
-    assert_eq!(scale.broker[0].value, 9.0 * 228.0);
-    assert_eq!(scale.broker[1].value, 100.0 * 228.0);
+    // 128 B and what NATS puts around them: to 100 nodes, 90 of them in other regions than the streams.
+    let message = 128.0 + costs::BROKER_BYTES.value;
+    assert_eq!(scale.broker[0].value, 100.0 * message);
+    assert_eq!(scale.broker[1].value, 90.0 * message);
 }
 
 #[test]
@@ -286,19 +288,21 @@ fn with_an_audience_more_connections_are_more_channels() {
     chain.traffic.messages_per_s = 1_000.0;
     chain.traffic.audience = Some(100);
     let plan = Plan::new(&chain, &[10_000_000]);
-    let deliveries = &plan.scale_out[0].broker[3];
+    let deliveries = &plan.scale_out[0].broker[4];
     assert_eq!(deliveries.name, "deliveries to clients");
     assert!((deliveries.value - 1_000_000.0).abs() < 1e-3);
 }
 
 #[test]
-fn a_push_goes_to_no_more_servers_than_it_has_subscribers() {
+fn each_node_reads_every_stream_whoever_subscribes() {
     let mut chain = chain(1_000_000, vec![Hop::myriad(1)]);
+    chain.traffic.messages_per_s = 1_000.0;
     chain.traffic.audience = Some(5);
-    let broker = &Plan::new(&chain, &[100_000_000]).scale_out[0].broker;
-    // Ten regions and a hundred servers, of whom five have a subscriber.
-    assert_eq!(broker[0].value, 5.0 * 228.0);
-    assert_eq!(broker[1].value, 5.0 * 228.0);
+    let broker = &Plan::new(&chain, &[1_000_000]).scale_out[0].broker;
+    assert_eq!(broker[0].value, 128.0 + costs::BROKER_BYTES.value);
+    assert_eq!(broker[1].value, 0.0);
+    let cores = 1_000.0 * (3.0 * costs::BROKER_STORE_S.value + costs::BROKER_COPY_S.value);
+    assert!((broker[3].value - cores).abs() < 1e-9);
 }
 
 #[test]

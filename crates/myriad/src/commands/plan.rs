@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// Connections in one region of such a larger chain
     #[arg(long, value_name = "COUNT", default_value = "10m", value_parser = connections)]
     region_connections: u64,
+    /// NATS servers that keep each publication of a cluster, 1 to 5
+    #[arg(long, value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u64).range(1..=5))]
+    broker_replicas: u64,
     /// Print JSON [default: a report for people]
     #[arg(long)]
     json: bool,
@@ -111,6 +114,7 @@ impl Arguments {
                 self.hops
             },
             region_connections: self.region_connections,
+            broker_replicas: self.broker_replicas,
         }
     }
 }
