@@ -14,7 +14,7 @@
 #                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=, and of clusters: CLUSTER_SEEDS=
 # make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
 # make demo-cluster     three NATS servers, four nodes and as many clients as memory allows; a node and a NATS server are killed; CLUSTER='--clients 100000'
-# make bench-cluster   what the broker of a cluster adds to a publication: docs/cluster.md (minutes)
+# make bench-cluster    the figures of docs/cluster.md: rates, fan-out, recovery and the rest (half an hour, with Go; CLUSTER='--only rates')
 # make cluster-faults  three NATS servers and four nodes under faults, 20 runs of each: nothing acknowledged is lost (hours); FAULTS='--runs 1'
 # make miri             wire, wheel and hub under Miri (nightly toolchain; half an hour)
 # make deny             licences, advisories and sources of all dependencies
@@ -77,7 +77,7 @@ conformance:
 
 bench-cluster:
 	$(CARGO) build --release --locked --bin myriad
-	$(PYTHON) bench/cluster.py --myriad $(TARGET)/release/myriad
+	$(PYTHON) bench/cluster.py --myriad $(TARGET)/release/myriad $(CLUSTER)
 
 demo-cluster:
 	$(CARGO) build --release --locked --bin myriad
