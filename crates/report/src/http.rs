@@ -22,6 +22,8 @@ pub struct HttpReport {
     /// Connections that were replaced, because they ended behind an answer or between two, or with their stream. Their clients count as
     /// open all the while.
     pub reopened: u64,
+    /// Clients of polls and streams that were between two such connections at the end. They are not in `open_at_end`.
+    pub reopening: u64,
     /// Requests of clients that were sent again, because the server said 408 or ended a kept connection without an answer.
     pub repeated: u64,
     /// How long polls without a delivery were held; absent for streams.

@@ -257,7 +257,7 @@ pub struct Messages {
     pub overtaken: u64,
     /// Publications given to a client again.
     pub duplicates: u64,
-    /// Publications given to a client that did not subscribe to their channel, or that nobody has made.
+    /// Publications given to a client that did not subscribe to their channel, or in another channel, or that nobody has made.
     pub unexpected: u64,
     /// Publications that came after their measurement had ended.
     pub late: u64,
@@ -333,7 +333,7 @@ pub struct Fanout {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CrowdReport {
-    /// Clients open when the run ended.
+    /// Clients open when the run ended, without those that waited to go on over another connection.
     pub open_at_end: u64,
     /// Share of the processors that its threads can use, in the busiest second; or the share of one processor that a
     /// single thread used, if that is more.

@@ -61,7 +61,7 @@ pub struct DeliveryReport {
     /// Subscribers of the channels of all publications that the server accepted; absent if clients were missing, left or were
     /// lost, or if a publication had no reply.
     pub expected: Option<u64>,
-    /// Deliveries that came.
+    /// Deliveries that came, each subscriber once.
     pub received: u64,
     /// Of `expected`, those that did not come.
     pub missed: Option<u64>,

@@ -152,8 +152,10 @@ impl Caller {
         let planned = &call.request;
         let mut request = Request::builder()
             .method(planned.method.clone())
-            .uri(self.written(&planned.path, &values)?)
-            .header(HOST, &call.endpoint.host);
+            .uri(self.written(&planned.path, &values)?);
+        if planned.headers.iter().all(|(name, _)| *name != HOST) {
+            request = request.header(HOST, &call.endpoint.host);
+        }
         for (name, value) in &planned.headers {
             request = request.header(name, self.written(value, &values)?);
         }

@@ -109,7 +109,7 @@ pub struct Config {
     pub threads: Option<u32>,
     /// The driver; none: io_uring where it works.
     pub driver: Option<Driver>,
-    /// How connections to `wss://` and `https://` are protected.
+    /// How connections to `wss://`, `https://` and `tls://` are protected.
     pub tls: Tls,
     /// Near-end addresses.
     pub sources: SourceChoice,
@@ -129,7 +129,7 @@ pub struct Config {
     pub incidents: Vec<Incident>,
     /// How messages are told apart where clients speak plain TCP; none: each line is one.
     pub framing: Option<Framing>,
-    /// More headers of the upgrade request.
+    /// More headers of upgrade requests, and of requests over HTTP.
     pub headers: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate), each compressed by itself.
     pub compression: bool,

@@ -4,7 +4,6 @@ use crate::config::{
     ECHO_BYTES_MAX, FlowError, FramingError, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX,
 };
-use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::engine::sources::SourceError;
 use crate::protocol::{Protocol, Scheme};
@@ -161,11 +160,9 @@ pub enum ConfigError {
         "{0} {1}/s is out of range; give more than 0 and at most {LOAD_RATE_MAX}/s, such as 5k/s"
     )]
     Rate(&'static str, f64),
-    /// A message of a client is shorter than its stamp or longer than 1 MiB: the option, and its value.
-    #[error(
-        "{0} {1} is out of range; the stamp needs {ECHO_STAMP_BYTES} bytes, and {ECHO_BYTES_MAX} is the most"
-    )]
-    MessageSize(&'static str, usize),
+    /// A message of a client is shorter than its stamp or longer than 1 MiB: the option, its value, and the bytes of the stamp.
+    #[error("{0} {1} is out of range; the stamp needs {2} bytes, and {ECHO_BYTES_MAX} is the most")]
+    MessageSize(&'static str, usize, usize),
     /// Clients are to publish, and some subscribe to no channel.
     #[error(
         "--client-publish needs a channel of each client to publish to; give --channel NAME, or put ?channel=NAME into every target"
@@ -199,6 +196,11 @@ pub enum ConfigError {
         "--header {0:?} cannot be sent: its name has letters, digits and hyphens, and its value has one line; take out line breaks and other control characters"
     )]
     Header(String),
+    /// A header would say how long a body is.
+    #[error(
+        "--header {0:?} cannot be sent: clients write the length of a body themselves; leave it out"
+    )]
+    LengthHeader(String),
     /// No channel to publish to is known.
     #[error(
         "no channel to publish to is known; give --channel NAME or --publish-channel NAME, put ?channel=NAME into the targets, or use --publish-body plain"

@@ -24,6 +24,43 @@ pub(crate) struct EchoStamp {
     pub number: u64,
 }
 
+/// Bytes of the stamp of a publication without padding: the smallest one.
+pub(crate) const PUBLISH_STAMP_BYTES: usize = ECHO_STAMP_BYTES + 9;
+
+/// A publication of a terminal: the stamp, and behind it the index of its channel in the run, in the form `CCCCCCCC/`. So whoever gets
+/// it knows where it was to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PublishStamp {
+    pub stamp: EchoStamp,
+    pub channel: u32,
+}
+
+impl PublishStamp {
+    /// The publication, padded with dots to `size` bytes (at least [`PUBLISH_STAMP_BYTES`]).
+    pub(crate) fn payload(self, size: usize) -> String {
+        let stamp = self.stamp.payload(ECHO_STAMP_BYTES);
+        let mut payload = format!("{stamp}{:08x}/", self.channel);
+        assert_eq!(payload.len(), PUBLISH_STAMP_BYTES);
+        payload.extend(std::iter::repeat_n(
+            '.',
+            size.saturating_sub(PUBLISH_STAMP_BYTES),
+        ));
+        payload
+    }
+
+    /// Looks for a publication anywhere in a message.
+    pub(crate) fn find(message: &[u8]) -> Option<Self> {
+        let bytes = &message[memmem::find(message, PREFIX)?..];
+        let stamp = EchoStamp::parse(bytes)?;
+        let channel = bytes.get(ECHO_STAMP_BYTES..PUBLISH_STAMP_BYTES)?;
+        let channel = hexadecimal(channel.strip_suffix(b"/")?)?;
+        Some(Self {
+            stamp,
+            channel: u32::try_from(channel).ok()?,
+        })
+    }
+}
+
 impl EchoStamp {
     /// The message: the stamp, padded with dots to `size` bytes (at least [`ECHO_STAMP_BYTES`]).
     pub(crate) fn payload(self, size: usize) -> String {
@@ -133,6 +170,24 @@ mod tests {
             Found::Nothing
         );
         assert_eq!(EchoStamp::find(b"myriad-echo/BEEF"), Found::Broken);
+    }
+
+    #[test]
+    fn a_publication_names_its_channel() {
+        let published = PublishStamp {
+            stamp: STAMP,
+            channel: 0x00ab_cdef,
+        };
+        for size in [PUBLISH_STAMP_BYTES, ECHO_BYTES_DEFAULT] {
+            let payload = published.payload(size);
+            assert_eq!(payload.len(), size);
+            let wrapped = format!("\"{payload}\"");
+            assert_eq!(PublishStamp::find(wrapped.as_bytes()), Some(published));
+            for cut in 0..PUBLISH_STAMP_BYTES {
+                assert_eq!(PublishStamp::find(&payload.as_bytes()[..cut]), None);
+            }
+        }
+        assert_eq!(PublishStamp::find(STAMP.payload(64).as_bytes()), None);
     }
 
     #[test]

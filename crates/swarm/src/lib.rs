@@ -1,4 +1,4 @@
-//! A crowd of clients: simulates many clients of a WebSocket or HTTP server, and tells the truth about what they saw.
+//! A crowd of clients: simulates many clients of a WebSocket, HTTP or plain TCP server, and tells the truth about what they saw.
 //!
 //! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]. What is in which module:
 //! `docs/architecture.md`, "The crowd". The main ones:

@@ -35,8 +35,8 @@ use tokio::time::{sleep, timeout};
 /// How long a request may take before it counts as unanswered.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is read of the rest of an answer, so that its connection can be used again: a server may answer without an end, and the
-/// next push waits for this.
+/// What is read of the rest of an answer, so that its connection can be used again, and how long the rest of its request may take: a
+/// server may answer without an end, or before it has read all, and the next push waits for this.
 const REST_BYTES_MAX: usize = 1 << 20;
 const REST_WITHIN: Duration = Duration::from_secs(1);
 
@@ -449,8 +449,9 @@ impl Link {
 
     /// Makes sure of an open connection, if there can be one.
     async fn connect(&mut self) {
+        // A server may answer a request and read no more of it: then its connection never takes the next one.
         if let Some(mut connection) = self.connection.take()
-            && connection.ready().await.is_ok()
+            && let Ok(Ok(())) = timeout(REST_WITHIN, connection.ready()).await
         {
             self.connection = Some(connection);
             return;
@@ -516,4 +517,42 @@ async fn read_out(response: Response<hyper::body::Incoming>) -> Result<bool, hyp
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    /// More than the buffers of two sockets hold.
+    const BODY_BYTES: usize = 64 << 20;
+
+    #[test]
+    fn a_server_that_answers_and_reads_no_further_does_not_hold_up_the_next_push() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            assert!(first.read(&mut [0; 4096]).unwrap() > 0);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            first.write_all(answer).unwrap();
+            // It stays open, unread, until the next connection has come.
+            listener.accept().unwrap();
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let mut link = Link::new(Endpoint::parse(&url).unwrap(), None);
+        runtime.block_on(async {
+            link.connect().await;
+            let request = Request::builder().method(Method::POST).header(HOST, "a");
+            let request = request.body(".".repeat(BODY_BYTES)).unwrap();
+            assert_eq!(link.send(request).await, Ok(()));
+            link.connect().await;
+        });
+        assert!(link.connection.is_some(), "{:?}", link.trouble);
+        server.join().unwrap();
+    }
 }

@@ -265,7 +265,7 @@ impl Reader {
     fn check_after_pause(&mut self) {
         let has_paused = self.moved.elapsed() > PAUSE;
         self.moved = Instant::now();
-        if !has_paused || self.check.is_some() || !self.reading.is_live() {
+        if !has_paused || !self.reading.is_live() {
             return;
         }
         let newest = self.reading.anchors().first().copied();
@@ -274,7 +274,11 @@ impl Reader {
         }
     }
 
+    /// Asks for an entry, instead of an earlier one for which the answer is still to come: where this one is the same, so is that.
     fn begin_check(&mut self, anchor: Anchor) {
+        if let Some(earlier) = self.check.take() {
+            earlier.answer.abort();
+        }
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
         let answer = async move { look_from(&link, &log, anchor.sequence).await };
         let answer = tokio::spawn(answer);

@@ -1,12 +1,13 @@
 //! What of a run can be checked before it begins.
 
+use super::flows::is_of_length;
 use super::load::REQUEST_CONNECTIONS_MAX;
 use super::{
     Config, ECHO_BYTES_MAX, FlowError, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX, RETRIES_MAX, TARGETS_MAX, What,
 };
 use crate::config_error::{ConfigError, ThresholdRefused};
-use crate::echo_stamp::ECHO_STAMP_BYTES;
+use crate::echo_stamp::{ECHO_STAMP_BYTES, PUBLISH_STAMP_BYTES};
 use crate::engine::plan::PollPosition;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::measure::threshold::{LoadOption, Threshold};
@@ -247,8 +248,12 @@ impl Config {
         if !(rate > 0.0 && rate <= LOAD_RATE_MAX) {
             return Err(ConfigError::Rate(option, rate));
         }
-        if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&bytes) {
-            return Err(ConfigError::MessageSize(size_option, bytes));
+        let stamp_bytes = match self.client_publish {
+            Some(_) => PUBLISH_STAMP_BYTES,
+            None => ECHO_STAMP_BYTES,
+        };
+        if !(stamp_bytes..=ECHO_BYTES_MAX).contains(&bytes) {
+            return Err(ConfigError::MessageSize(size_option, bytes, stamp_bytes));
         }
         let has_channel = |target: &Target| !target.channels.is_empty();
         let are_subscribed = !self.channels.is_empty() || self.targets.iter().all(has_channel);
@@ -315,8 +320,12 @@ impl Config {
             let is_name = HeaderName::from_bytes(name.as_bytes()).is_ok();
             !is_name || HeaderValue::from_bytes(value.as_bytes()).is_err()
         });
-        match wrong {
-            Some((name, _)) => Err(ConfigError::Header(name.clone())),
+        if let Some((name, _)) = wrong {
+            return Err(ConfigError::Header(name.clone()));
+        }
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        match names.find(|name| is_of_length(name)) {
+            Some(name) => Err(ConfigError::LengthHeader(name.clone())),
             None => Ok(()),
         }
     }

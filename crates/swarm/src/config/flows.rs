@@ -5,6 +5,7 @@ mod planning;
 
 pub(crate) use calls::CALL_CONNECTIONS_DEFAULT;
 use calls::CALL_CONNECTIONS_MAX;
+pub(super) use calls::is_of_length;
 pub(super) use planning::{pattern, template};
 
 use super::commands::{self, Command};

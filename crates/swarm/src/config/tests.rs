@@ -242,10 +242,10 @@ fn what_clients_publish_needs_a_session_and_a_channel() {
         prepare(&|c| c.channels.clear()).unwrap_err(),
         ConfigError::NoChannelOfClients
     );
-    let small = |c: &mut Config| c.client_publish.as_mut().unwrap().payload_bytes = 29;
+    let small = |c: &mut Config| c.client_publish.as_mut().unwrap().payload_bytes = 38;
     assert_eq!(
         prepare(&small).unwrap_err(),
-        ConfigError::MessageSize("--client-publish-size", 29)
+        ConfigError::MessageSize("--client-publish-size", 38, 39)
     );
     let silent = |c: &mut Config| c.client_publish.as_mut().unwrap().rate_per_s = 0.0;
     assert_eq!(

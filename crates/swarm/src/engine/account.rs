@@ -51,6 +51,7 @@ impl World {
     /// Brings the account up to date with this turn.
     pub(super) fn settle_account(&mut self, arrived: Nanos, stage: Stage) {
         self.totals.connecting = u64::from(self.opening.under_way());
+        self.totals.http.reopening = self.reopening_count();
         let window = self.opening.window();
         self.totals.window = u64::from(window.size());
         self.totals.window_least = u64::from(window.least());

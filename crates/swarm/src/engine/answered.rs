@@ -348,12 +348,13 @@ impl World {
             run: answered.run,
             number,
         };
-        let payload = stamp.payload(answered.plan.payload_bytes);
+        let payload_bytes = answered.plan.payload_bytes;
         match answered.plan.answer {
             Answer::Echo => {
+                let payload = stamp.payload(payload_bytes);
                 self.queue_message(token, Opcode::Text, payload.as_bytes());
             }
-            Answer::Reply => self.send_publication(token, number, &payload),
+            Answer::Reply => self.send_publication(token, stamp, payload_bytes),
         }
         let sent = now.ticks();
         answered
@@ -391,7 +392,7 @@ impl World {
         message: &[u8],
         now: Nanos,
     ) -> bool {
-        let is_excused = self.is_excused(token.index);
+        let is_excused = self.excuses_answer(token.index, now);
         let Some(answered) = &mut self.answered else {
             return false;
         };

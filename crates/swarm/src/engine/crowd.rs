@@ -357,10 +357,12 @@ impl World {
         let Some(index) = self.current(token) else {
             return;
         };
-        // Many servers end TCP alone. That cuts nothing off, unless a message is incomplete.
-        let is_cut = || {
-            let partial = self.partials.get(&token.index);
-            matches!(partial, Some(Partial::Message(_) | Partial::Frame(_)))
+        // Many servers end TCP alone. That cuts nothing off, unless a message is incomplete. An answer that lasts until the end is
+        // whole only behind a goodbye (RFC 9112, section 9.8).
+        let is_cut = || match self.partials.get(&token.index) {
+            Some(Partial::Message(_) | Partial::Frame(_)) => true,
+            Some(Partial::Exchange(exchange)) => !exchange.is_fresh(),
+            Some(Partial::Head(_)) | None => false,
         };
         if errno == ABRUPT_END && !is_cut() {
             return self.handle_finished(reactor, token, now);

@@ -34,6 +34,8 @@ use std::time::Duration;
 
 /// How long a stream waits before it connects again, where the server gives no `retry`.
 const REOPEN_STREAM_AFTER: Duration = Duration::from_secs(1);
+/// The longest `retry` of a server that clients heed: one of days would end the run for them.
+const REOPEN_STREAM_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// How much later than expected an answer may come before it counts as late: what a server's timers may be late, with the way to
 /// the client and back.
@@ -83,8 +85,8 @@ pub(super) struct HttpTerminals {
     positions: Positions,
     requests: Requests,
     memory: Memory,
-    /// What the server last gave as `retry`.
-    retry: Option<Duration>,
+    /// What each target last gave as `retry`. Browsers keep one for each stream; clients of one target are told the same.
+    retry_by_target: Vec<Option<Duration>>,
     /// The requests of flows, where terminals send those.
     api: Api,
     /// Terminals whose poll was answered and that ask again, with their attempts.
@@ -101,7 +103,7 @@ impl HttpTerminals {
             positions: Positions::default(),
             requests: Requests::default(),
             memory: Memory::default(),
-            retry: None,
+            retry_by_target: vec![None; plan.targets.len()],
             api: Api::default(),
             asking: VecDeque::new(),
         }))

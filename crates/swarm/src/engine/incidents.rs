@@ -113,7 +113,7 @@ impl World {
                     false
                 }
                 Deed::Resume => {
-                    let resumed = self.resume_some(reactor, pending.number, budget);
+                    let resumed = self.resume_some(reactor, pending.number, budget, now);
                     let is_over = resumed < budget;
                     budget -= resumed;
                     is_over

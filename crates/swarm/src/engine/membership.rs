@@ -197,6 +197,29 @@ impl World {
         })
     }
 
+    /// How many of the `count` publications of a stream right before this one a terminal has missed. Nobody misses those that were
+    /// refused. What did not come to one that stalled is known from what was to come.
+    pub(super) fn missing_before(
+        &self,
+        token: Token,
+        stream: u16,
+        sequence: u32,
+        count: u32,
+    ) -> u64 {
+        let ledger = &self.shared.ledger;
+        let membership = self.membership.as_ref();
+        if membership.is_none_or(|membership| !membership.absences.contains_key(&token.index)) {
+            let refused = ledger.refused_before(stream, sequence, count);
+            return u64::from(count.saturating_sub(refused));
+        }
+        let is_missing = |before: &u32| {
+            let is_refused = ledger.refused_before(stream, before + 1, 1) > 0;
+            !is_refused && !self.was_stalled_for(token, stream, *before)
+        };
+        let before = sequence.saturating_sub(count).max(1)..sequence;
+        before.filter(is_missing).count() as u64
+    }
+
     /// Whether a publication of this run counts as received at a terminal: the terminal was there at the roll call. A
     /// terminal that connected later got it from the server's history.
     pub(super) fn was_called(&self, token: Token, stream: u16, sequence: u32) -> bool {

@@ -98,6 +98,11 @@ impl Opening {
         self.retries.push(Reverse((due, index)));
     }
 
+    /// How many of these there are.
+    pub(super) fn reopening(&self) -> usize {
+        self.reopening
+    }
+
     /// Notes that such a terminal has its connection.
     pub(super) fn note_reopened(&mut self, index: u32) {
         self.note_reopening_ended();
@@ -368,6 +373,7 @@ impl World {
             self.opening.failed.remove(&index);
             if self.give_up_reopening(index as usize) {
                 self.totals.lost += 1;
+                self.come_back_if_lost(index as usize, now);
             } else if self.is_replacing() {
                 self.totals.replacements_given_up += 1;
             } else {

@@ -4,8 +4,9 @@ use crate::engine::terminal::Terminal;
 use myriad_reactor::{Reactor, SendOp, Sent};
 use std::collections::HashMap;
 
-/// Most unsent bytes of one terminal. Clients send little: with this much unsent, the server has stopped reading. The
-/// terminal then skips its next pongs until there is room.
+/// Most unsent bytes of one terminal, and with the last message that begins below it, most that a server can have it answer in one
+/// turn. Clients send little: with this much unsent, the server has stopped reading. The terminal then skips its next pongs and replies
+/// until there is room.
 const UNSENT_BYTES_MAX: usize = 16 * 1024;
 
 /// The batch under construction, and what earlier batches could not send.
@@ -51,6 +52,12 @@ impl Outbox {
                 end,
             }),
         }
+    }
+
+    /// Whether a terminal can be given another answer to its server: what it said last in this turn is not as much as it may have unsent.
+    pub(crate) fn has_room(&self, index: u32) -> bool {
+        let last = self.queued.last().filter(|last| last.index == index);
+        last.is_none_or(|last| last.end - last.start < UNSENT_BYTES_MAX)
     }
 
     /// Sends the batch: all operations at once, unless a terminal has several.
@@ -320,6 +327,22 @@ mod tests {
         assert!(outbox.has_unsent(0) && !outbox.has_unsent(1));
         outbox.forget(0);
         assert!(outbox.unsent.is_empty());
+    }
+
+    #[test]
+    fn answers_of_one_turn_are_bounded() {
+        let (mut outbox, mut reactor, mut broken) = (Outbox::default(), taking(0), Vec::new());
+        let answer = [b'.'; 1000];
+        let mut answers = 0;
+        while outbox.has_room(0) {
+            push(&mut outbox, 0, &answer);
+            answers += 1;
+        }
+        assert_eq!(answers, 17);
+        assert!(outbox.has_room(1), "others have room");
+        outbox.flush(&mut reactor, &terminals(), &mut broken);
+        assert!(outbox.unsent[&0].len() < UNSENT_BYTES_MAX + answer.len());
+        assert!(outbox.has_room(0), "in the next turn");
     }
 
     #[test]

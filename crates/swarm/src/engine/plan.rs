@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     /// What connections with TLS need; none where no target and no request has it.
     pub tls: Option<TlsPlan>,
     pub sources: Sources,
-    /// Sent with every upgrade request, after the protocol's own.
+    /// Sent with every upgrade request, and with every request over HTTP, after the protocol's own.
     pub headers: Vec<(String, String)>,
     /// What is offered with every upgrade request.
     pub extension: Extension,

@@ -271,15 +271,10 @@ impl World {
                 self.take_absence(token.index);
             }
             Observed::AfterGap(count) => {
-                let ledger = &self.shared.ledger;
-                let refused = ledger.refused_before(stream, sequence, count);
-                let missing = u64::from(count.saturating_sub(refused));
-                // What did not come to one that stalls is known from what was to come.
-                if !self.is_excused(token.index) {
-                    match self.take_absence(token.index) {
-                        true => self.totals.comeback.missed += missing,
-                        false => self.totals.gaps += missing,
-                    }
+                let missing = self.missing_before(token, stream, sequence, count);
+                match self.take_absence(token.index) {
+                    true => self.totals.comeback.missed += missing,
+                    false => self.totals.gaps += missing,
                 }
             }
             Observed::Overtaken => self.totals.overtaken += 1,
@@ -311,7 +306,8 @@ impl World {
 
     fn answer_ping(&mut self, token: Token, payload: &[u8]) {
         // What lay there when the server ended the connection.
-        if self.terminals[token.index as usize].phase == Phase::Stalled {
+        let is_stalled = self.terminals[token.index as usize].phase == Phase::Stalled;
+        if is_stalled || !self.outbox.has_room(token.index) {
             return;
         }
         let mask = self.random.mask();

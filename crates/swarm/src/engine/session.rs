@@ -9,6 +9,7 @@
 mod memory;
 mod place;
 mod publications;
+mod receipts;
 mod replies;
 
 use crate::clock::Nanos;
@@ -27,6 +28,7 @@ use myriad_wire::ws::{Opcode, encode_frame};
 pub(crate) use place::EPOCH_BYTES_MAX;
 use place::{Epoch, Epochs, Place};
 pub(super) use publications::Delivered;
+use receipts::Receipts;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -59,6 +61,8 @@ pub(super) struct Sessions {
     awaited: HashMap<u32, Vec<u32>>,
     epochs: Epochs,
     memory: Memory,
+    /// Who has got which publication of a terminal.
+    receipts: Receipts,
     /// Failures of which an example was kept.
     exemplified: BTreeSet<Failure>,
 }
@@ -86,6 +90,7 @@ impl Sessions {
             awaited: HashMap::new(),
             epochs,
             memory: Memory::default(),
+            receipts: Receipts::new(plan.answered.map(|answered| answered.settle)),
             exemplified: BTreeSet::new(),
         }))
     }
@@ -372,7 +377,10 @@ impl World {
         let epoch = named.map_or(Epoch::NONE, |channel| {
             epochs.find_or_add(channel, &publication.epoch)
         });
-        let (key, published) = (self.arrivals.recognise(data), self.number_published(data));
+        let (key, published) = (
+            self.arrivals.recognise(data),
+            self.recognise_published(data),
+        );
         Heard {
             channel,
             epoch,
@@ -401,11 +409,12 @@ impl World {
             return;
         };
         if heard.offset > 0 {
+            // What did not come to one that stalls is counted apart.
+            let is_excused = self.excuses_gap(token.index, slot, now);
             let place = self.sessions_mut().place_mut(token.index, slot);
             match place.observe(heard.epoch, heard.offset) {
                 Observed::InOrder => {}
-                // What did not come to one that stalls is counted apart.
-                Observed::AfterGap(_) if self.is_excused(token.index) => {}
+                Observed::AfterGap(_) if is_excused => {}
                 Observed::AfterGap(count) => self.totals.offset_gaps += u64::from(count),
                 Observed::Overtaken => self.totals.offset_overtaken += 1,
                 Observed::Repeated => self.totals.offset_duplicates += 1,
@@ -422,8 +431,9 @@ impl World {
             return;
         }
         match heard.published {
-            Some(number) if phase == Phase::Open => {
-                self.note_delivery(number, heard.payload_bytes, now)
+            Some(published) if phase == Phase::Open => {
+                let is_in_place = heard.channel == Some(published.channel);
+                self.note_published(token, published, is_in_place, heard.payload_bytes, now);
             }
             _ => self.note_heard(token, heard.key, heard.payload_bytes),
         }

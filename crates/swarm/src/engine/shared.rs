@@ -213,6 +213,8 @@ pub(crate) struct HttpTotals {
     pub heartbeats: u64,
     /// Connections that were replaced because they ended behind an answer or between two, or with their stream.
     pub reopened: u64,
+    /// Terminals that are between two such connections now: open, and nothing reaches them.
+    pub reopening: u64,
     /// Requests that were sent again on another connection.
     pub repeated: u64,
 }
@@ -226,6 +228,7 @@ impl HttpTotals {
         self.held_late += other.held_late;
         self.heartbeats += other.heartbeats;
         self.reopened += other.reopened;
+        self.reopening += other.reopening;
         self.repeated += other.repeated;
     }
 }
@@ -413,6 +416,7 @@ impl Shared {
         account.answered_ended = true;
         account.totals.open = 0;
         account.totals.connecting = 0;
+        account.totals.http.reopening = 0;
         for entry in entries {
             let PushKey::Own { stream, .. } = entry.key else {
                 continue;

@@ -78,6 +78,8 @@ enum Link {
     Socket {
         socket: Socket,
         generation: u8,
+        /// Where it is connected to.
+        target: u32,
     },
     Tls(Box<TlsLink>),
 }

@@ -13,8 +13,11 @@ use crate::measure::figures::{add, microseconds};
 use hdrhistogram::Histogram;
 use myriad_reactor::{Close, Reactor, Token};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
+
+/// How long a terminal that reads again takes at most to read what was kept for it.
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// Terminals that stalled or vanished; sums over threads are sums of fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,15 +102,41 @@ impl UnwellFigures {
 /// The terminals of one thread that stalled or vanished.
 #[derive(Debug)]
 pub(super) struct Unwell {
-    /// When those stalled that stall or did, and whose connection has not ended since.
-    stalled: HashMap<u32, Nanos>,
+    /// Those that stall or did, and whose connection has not ended since.
+    stalled: HashMap<u32, Stall>,
     /// Of them, those that are to read again, by number of the incident.
     resuming: HashMap<usize, Vec<Token>>,
     /// When those vanished whose server has not ended the connection yet.
     vanished: HashMap<u32, Nanos>,
+    /// How long an answer may take.
+    settle: Duration,
     /// What happened in this turn.
     pub(super) ends: Vec<(StallEnd, Duration)>,
     pub(super) noticed_after: Vec<Duration>,
+}
+
+/// A terminal that stalls or did.
+#[derive(Debug)]
+struct Stall {
+    since: Nanos,
+    /// When it began to read again.
+    resumed: Option<Nanos>,
+    /// Slots of its channels of which something came after it had caught up.
+    caught_up: BTreeSet<usize>,
+}
+
+impl Stall {
+    /// Whether it stalls, or resumed less than this long ago.
+    fn is_recent(&self, within: Duration, now: Nanos) -> bool {
+        self.resumed
+            .is_none_or(|resumed| now.since(resumed) < within)
+    }
+
+    /// Whether publications may be missing before one that comes now: they may have been dropped during the stall. The first one
+    /// after the terminal has caught up is the last that shows such a gap.
+    fn excuses_gap(&mut self, slot: usize, now: Nanos) -> bool {
+        self.is_recent(CATCH_UP, now) || self.caught_up.insert(slot)
+    }
 }
 
 impl Unwell {
@@ -119,6 +148,11 @@ impl Unwell {
                 stalled: HashMap::new(),
                 resuming: HashMap::new(),
                 vanished: HashMap::new(),
+                settle: plan
+                    .answered
+                    .map(|answered| answered.settle)
+                    .or_else(|| plan.flows.as_ref().map(|flows| flows.settle))
+                    .unwrap_or_default(),
                 ends: Vec::new(),
                 noticed_after: Vec::new(),
             })
@@ -150,7 +184,12 @@ impl World {
         self.note_stalling(token.index, true);
         self.totals.unwell.stalled += 1;
         let unwell = self.unwell_mut();
-        unwell.stalled.insert(token.index, now);
+        let stall = Stall {
+            since: now,
+            resumed: None,
+            caught_up: BTreeSet::new(),
+        };
+        unwell.stalled.insert(token.index, stall);
         unwell.resuming.entry(number).or_default().push(token);
         if let Some(membership) = &mut self.membership {
             membership.note_stalled(index);
@@ -166,6 +205,7 @@ impl World {
         reactor: &mut R,
         number: usize,
         count: u64,
+        now: Nanos,
     ) -> u64 {
         for done in 0..count {
             let resuming = self.unwell_mut().resuming.get_mut(&number);
@@ -182,6 +222,9 @@ impl World {
                 self.note_open(token.index, true);
                 self.note_newcomer(token.index);
                 self.totals.unwell.resumed += 1;
+                if let Some(stall) = self.unwell_mut().stalled.get_mut(&token.index) {
+                    stall.resumed = Some(now);
+                }
                 if let Some(membership) = &mut self.membership {
                     membership.note_resumed(token.index);
                 }
@@ -247,11 +290,11 @@ impl World {
     pub(super) fn note_stall_end(&mut self, index: usize, end: StallEnd, now: Nanos) -> bool {
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         let unwell = self.unwell.as_mut();
-        let since = unwell.and_then(|unwell| Some((unwell.stalled.remove(&number)?, unwell)));
-        let Some((since, unwell)) = since else {
+        let stall = unwell.and_then(|unwell| Some((unwell.stalled.remove(&number)?, unwell)));
+        let Some((stall, unwell)) = stall else {
             return false;
         };
-        unwell.ends.push((end, now.since(since)));
+        unwell.ends.push((end, now.since(stall.since)));
         self.totals.unwell.ended += 1;
         if let Some(membership) = &mut self.membership {
             membership.forget_absence(number);
@@ -259,10 +302,20 @@ impl World {
         true
     }
 
-    /// Whether an answer that was not awaited is one to what a terminal sent before it stalled.
-    pub(super) fn is_excused(&self, index: u32) -> bool {
-        let unwell = self.unwell.as_ref();
-        unwell.is_some_and(|unwell| unwell.stalled.contains_key(&index))
+    /// Whether an answer that is not awaited may be one to what a terminal sent before it stalled.
+    pub(super) fn excuses_answer(&self, index: u32, now: Nanos) -> bool {
+        self.unwell.as_ref().is_some_and(|unwell| {
+            let stall = unwell.stalled.get(&index);
+            stall.is_some_and(|stall| stall.is_recent(unwell.settle, now))
+        })
+    }
+
+    /// Whether what is missing before a publication that came to a terminal may have been dropped because it stalled. To be asked of
+    /// every publication that has an offset.
+    pub(super) fn excuses_gap(&mut self, index: u32, slot: usize, now: Nanos) -> bool {
+        let unwell = self.unwell.as_mut();
+        let stall = unwell.and_then(|unwell| unwell.stalled.get_mut(&index));
+        stall.is_some_and(|stall| stall.excuses_gap(slot, now))
     }
 
     /// The end of a connection whose terminal has vanished came through: the server has found out.
@@ -274,5 +327,28 @@ impl World {
             self.totals.unwell.noticed += 1;
         }
         self.end(reactor, index, Close::Reset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_caught_up_is_excused_once_in_each_channel() {
+        let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let mut stall = Stall {
+            since: at(1),
+            resumed: None,
+            caught_up: BTreeSet::new(),
+        };
+        assert!(stall.excuses_gap(0, at(100)) && stall.excuses_gap(0, at(100)));
+        stall.resumed = Some(at(101));
+        assert!(stall.excuses_gap(0, at(105)) && stall.excuses_gap(0, at(105)));
+        // What is rare may show only now what was dropped.
+        assert!(stall.excuses_gap(0, at(106)) && !stall.excuses_gap(0, at(106)));
+        assert!(stall.excuses_gap(1, at(300)) && !stall.excuses_gap(1, at(300)));
+        let settle = Duration::from_secs(30);
+        assert!(stall.is_recent(settle, at(130)) && !stall.is_recent(settle, at(131)));
     }
 }

@@ -77,6 +77,8 @@ impl World {
         now: Nanos,
     ) {
         let index = token.index as usize;
+        let interim_bytes = interim_bytes(bytes);
+        let bytes = &mut bytes[interim_bytes..];
         match self.judge_answer(token, bytes) {
             Answer::Incomplete => self.await_more(token, bytes),
             Answer::Granted { head_bytes, agreed } => {
@@ -215,6 +217,17 @@ impl World {
         let mut offered = offers.flat_map(|(_, list)| list.split(','));
         offered.any(|one| one.trim().as_bytes() == subprotocol)
     }
+}
+
+/// How many bytes of interim answers there are in front of the one that counts. A server may send hints first.
+fn interim_bytes(bytes: &[u8]) -> usize {
+    let mut interim = 0;
+    while let Ok(Some(head)) = parse_response(&bytes[interim..], HeadLimits::default())
+        && head.is_interim()
+    {
+        interim += head.head_bytes();
+    }
+    interim
 }
 
 /// Whether more of a body will come than the `received` bytes, and is wanted.

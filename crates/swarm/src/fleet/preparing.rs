@@ -33,7 +33,8 @@ pub(super) fn prepare(
             sets.push(format!("{key}={}", path.display()));
         }
     }
-    let scenario = Scenario::parse(Path::new("scenario.toml"), text, &sets)
+    // Whoever may publish at the NATS server may have made it up, and this machine's other files are none of their business.
+    let scenario = Scenario::parse_handed(&folder.0, Path::new("scenario.toml"), text, &sets)
         .map_err(|error| error.to_string())?;
     let mut config = scenario.config;
     config.connections = job.connections;
@@ -73,5 +74,52 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // Whoever cleans up temporary folders does the rest.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "[terminals]\ncount = 1\ntargets = [\"ws://127.0.0.1:8000/raw\"]\n";
+
+    /// What is said of a scenario with a change and some files.
+    fn refusal(set: String, handed: Option<FileKind>) -> String {
+        let mut files = BTreeMap::from([(FileKind::Scenario, TEXT.as_bytes().to_vec())]);
+        files.extend(handed.map(|kind| (kind, Vec::new())));
+        let job = Job {
+            sets: vec![set],
+            connections: 1,
+            duration: None,
+            driver: None,
+            slices: Vec::new(),
+            own: 0,
+            run: 1,
+            seed: 1,
+        };
+        match prepare(&files, job, "0123abcd") {
+            Ok(_) => panic!("it is taken"),
+            Err(said) => said,
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_not_handed_over_is_not_read() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        for (key, kind) in [
+            ("accounts.file", FileKind::Accounts),
+            ("terminals.tokens-file", FileKind::Tokens),
+            ("tls.ca", FileKind::Ca),
+        ] {
+            let set = || format!("{key}={file}");
+            let said = refusal(set(), None);
+            assert!(said.contains("it was not handed over"), "{said}");
+            // One that was handed over takes its place. There is nothing in it.
+            let said = refusal(set(), Some(kind));
+            assert!(!said.contains("it was not handed over"), "{said}");
+        }
+        // A table may be written as the list of its values.
+        let said = refusal(format!("accounts=[\"{file}\"]"), None);
+        assert!(!said.contains("CSV"), "{said}");
     }
 }

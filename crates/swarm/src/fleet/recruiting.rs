@@ -22,6 +22,8 @@ use crate::scenario::Scenario;
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +31,13 @@ use tokio::time::timeout;
 
 /// How far ahead the crowd starts, so that every agent knows in time.
 const START_AHEAD: Duration = Duration::from_millis(500);
+
+/// How long an agent may take to say that it works for this controller. It says so again and again that it is there: who does not
+/// answer is asked again.
+const CLAIMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Agents that are asked at once. Most of those who say that they are there may be none.
+const CLAIMS_MAX: usize = 256;
 
 /// Targets of a fleet's scenario, counted once for each channel that clients are dealt out to: agents tell of each how many are open.
 const TARGETS_MAX: usize = 4096;
@@ -141,6 +150,105 @@ fn why_not_free(hello: &Hello) -> Option<String> {
     Some(format!("works for {}", shown_name(with)))
 }
 
+/// Claims of agents, which do not wait for one another: who never answers holds up nobody.
+struct Claims<F, Fut> {
+    wanted: usize,
+    /// This controller, as agents name it.
+    controller: String,
+    claim: F,
+    under_way: FuturesUnordered<Fut>,
+    /// Ids of those under way.
+    asked: BTreeSet<String>,
+    claimed: Vec<Claimed>,
+    /// Who was there and not free, and why.
+    others: Vec<(String, String)>,
+    /// Who does not want to work for this controller, and why.
+    refused: Option<(String, String)>,
+}
+
+impl<F, Fut> Claims<F, Fut>
+where
+    F: FnMut(Hello) -> Fut,
+    Fut: Future<Output = (Hello, Option<Answer>)>,
+{
+    fn new(wanted: u32, controller: &str, claim: F) -> Self {
+        Self {
+            wanted: wanted as usize,
+            controller: shown_name(controller),
+            claim,
+            under_way: FuturesUnordered::new(),
+            asked: BTreeSet::new(),
+            claimed: Vec::new(),
+            others: Vec::new(),
+            refused: None,
+        }
+    }
+
+    fn are_enough(&self) -> bool {
+        self.claimed.len() >= self.wanted
+    }
+
+    /// Claims an agent that says that it is there.
+    fn hear(&mut self, mut hello: Hello) {
+        if !is_id(&hello.id) {
+            return;
+        }
+        hello.name = shown_name(&hello.name);
+        let is_claimed = self.claimed.iter().any(|one| one.hello.id == hello.id);
+        if is_claimed || self.asked.contains(&hello.id) {
+            return;
+        }
+        // One whose answer was late works for this controller already. Asked again, it says so.
+        hello.busy_with = hello.busy_with.filter(|with| *with != self.controller);
+        if let Some(why) = why_not_free(&hello) {
+            self.others.retain(|(name, _)| *name != hello.name);
+            if self.others.len() < AGENTS_MAX {
+                self.others.push((hello.name, why));
+            }
+        } else if self.under_way.len() < CLAIMS_MAX {
+            self.asked.insert(hello.id.clone());
+            self.under_way.push((self.claim)(hello));
+        }
+    }
+
+    /// Waits for what comes first: that, or the next answer to a claim.
+    async fn turn<T>(&mut self, other: impl Future<Output = Option<T>>) -> Option<T> {
+        tokio::select! {
+            biased;
+            Some((hello, answer)) = self.under_way.next() => {
+                self.take(hello, answer);
+                None
+            }
+            heard = other => heard,
+        }
+    }
+
+    fn take(&mut self, hello: Hello, answer: Option<Answer>) {
+        self.asked.remove(&hello.id);
+        match answer {
+            Some(Answer::Done) => self.claimed.push(Claimed {
+                hello,
+                clock: Offset::default(),
+            }),
+            Some(Answer::Refused { reason }) => {
+                self.refused = Some((hello.name, shown_text(&reason)));
+            }
+            // Another controller was quicker, or it is gone.
+            _ => {}
+        }
+    }
+
+    /// Those that were claimed, as many as are wanted, and those beyond: a claim under way may still be granted.
+    async fn finish(mut self) -> (Vec<Claimed>, Vec<Claimed>) {
+        while let Some((hello, answer)) = self.under_way.next().await {
+            self.take(hello, answer);
+        }
+        let wanted = self.wanted.min(self.claimed.len());
+        let surplus = self.claimed.split_off(wanted);
+        (self.claimed, surplus)
+    }
+}
+
 /// A controller that looks for agents.
 struct Recruiting<'a> {
     fleet: &'a FleetOptions,
@@ -213,63 +321,60 @@ impl Recruiting<'_> {
         client: &Client,
         hellos: &mut Subscriber,
     ) -> Result<Vec<Claimed>, FleetError> {
-        let wanted = self.fleet.agents as usize;
         let begun = Instant::now();
-        let mut claimed: Vec<Claimed> = Vec::new();
-        let mut others: Vec<(String, String)> = Vec::new();
-        while claimed.len() < wanted {
-            let is_late = begun.elapsed() >= self.fleet.wait;
-            if is_late || self.interrupt.is_made() {
-                self.release_all(client, &claimed).await;
-                return Err(match is_late {
-                    false => FleetError::Interrupted,
-                    true => FleetError::TooFew {
-                        wanted: self.fleet.agents,
-                        free: claimed.len(),
-                        others,
-                        waited: self.fleet.wait,
-                    },
+        let claim = move |hello: Hello| self.claim(client, hello);
+        let mut claims = Claims::new(self.fleet.agents, &self.controller, claim);
+        let outcome = loop {
+            if claims.are_enough() {
+                break Ok(());
+            }
+            if self.interrupt.is_made() {
+                break Err(FleetError::Interrupted);
+            }
+            if begun.elapsed() >= self.fleet.wait {
+                break Err(FleetError::TooFew {
+                    wanted: self.fleet.agents,
+                    free: claims.claimed.len(),
+                    others: std::mem::take(&mut claims.others),
+                    waited: self.fleet.wait,
                 });
             }
             // Agents that are claimed hear that somebody is there.
             self.hold(client).await;
-            let next = timeout(Duration::from_millis(200), hellos.next()).await;
-            let hello: Option<Hello> = next.ok().flatten().and_then(|it| read(&it.payload));
-            let Some(mut hello) = hello.filter(|hello| is_id(&hello.id)) else {
-                continue;
-            };
-            hello.name = shown_name(&hello.name);
-            if claimed.iter().any(|one| one.hello.id == hello.id) {
-                continue;
+            let next = hellos.next();
+            let heard = timeout(Duration::from_millis(200), claims.turn(next)).await;
+            let hello = heard.ok().flatten().and_then(|it| read(&it.payload));
+            if let Some(hello) = hello {
+                claims.hear(hello);
             }
-            if let Some(why) = why_not_free(&hello) {
-                others.retain(|(name, _)| *name != hello.name);
-                if others.len() < AGENTS_MAX {
-                    others.push((hello.name, why));
-                }
-                continue;
+            if let Some((name, reason)) = claims.refused.take() {
+                break Err(FleetError::Agent(name, reason));
             }
-            let request = Request::Claim {
-                run: self.run.clone(),
-                controller: self.controller.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            };
-            match self.ask(client, &hello.id, &request).await {
-                Some(Answer::Done) => claimed.push(Claimed {
-                    hello,
-                    clock: Offset::default(),
-                }),
-                Some(Answer::Refused { reason }) => {
-                    self.release_all(client, &claimed).await;
-                    return Err(FleetError::Agent(hello.name, shown_text(&reason)));
-                }
-                // Another controller was quicker, or it is gone.
-                _ => {}
-            }
+        };
+        let (mut claimed, mut surplus) = claims.finish().await;
+        if outcome.is_err() {
+            surplus.append(&mut claimed);
         }
+        self.release_all(client, &surplus).await;
+        outcome?;
         // In the order of their names, so that the same fleet gets the same parts.
         claimed.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
         Ok(claimed)
+    }
+
+    /// Asks an agent to work for this controller. No answer if it is gone.
+    async fn claim(&self, client: &Client, hello: Hello) -> (Hello, Option<Answer>) {
+        let request = Request::Claim {
+            run: self.run.clone(),
+            controller: self.controller.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let request = async_nats::Request::new()
+            .payload(written(&request).into())
+            .timeout(Some(CLAIMED_WITHIN));
+        let answer = client.send_request(subject_of_agent(&hello.id), request);
+        let answer = answer.await.ok().and_then(|it| read(&it.payload));
+        (hello, answer)
     }
 
     /// A beacon before there is a crowd.
@@ -318,17 +423,70 @@ impl Recruiting<'_> {
 mod tests {
     use super::*;
     use crate::fleet::messages::Capacity;
-    use std::collections::BTreeSet;
+    use futures_util::FutureExt as _;
+    use futures_util::future::{LocalBoxFuture, pending, ready};
 
-    #[test]
-    fn agents_of_another_version_or_another_controller_are_not_free() {
-        let mut hello = Hello {
-            id: "0123abcd".to_owned(),
+    fn hello(number: u32) -> Hello {
+        Hello {
+            id: format!("{number:08x}"),
             name: "a".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capacity: Capacity::default(),
             busy_with: None,
+        }
+    }
+
+    #[test]
+    fn who_never_answers_holds_up_nobody() {
+        let claim = |hello: Hello| -> LocalBoxFuture<'static, (Hello, Option<Answer>)> {
+            let answers = [50, 51].map(|number| format!("{number:08x}"));
+            match answers.contains(&hello.id) {
+                true => ready((hello, Some(Answer::Done))).boxed_local(),
+                false => pending().boxed_local(),
+            }
         };
+        let mut claims = Claims::new(2, "c", claim);
+        for number in 0..=51 {
+            claims.hear(hello(number));
+            claims.hear(hello(number));
+        }
+        assert_eq!(claims.under_way.len(), 52, "each is asked once");
+        for _ in 0..2 {
+            assert!(!claims.are_enough());
+            let heard = claims.turn(pending::<Option<()>>()).now_or_never();
+            assert_eq!(heard, Some(None), "an answer");
+        }
+        assert!(claims.are_enough());
+        // The agents are not asked again.
+        claims.hear(hello(50));
+        assert_eq!(claims.under_way.len(), 50);
+    }
+
+    #[test]
+    fn an_agent_whose_answer_was_late_is_asked_again() {
+        let claim = |hello: Hello| ready((hello, None::<Answer>));
+        let mut claims = Claims::new(1, "c", claim);
+        for (with, under_way) in [(None, 1), (Some("b"), 0), (Some("c"), 1)] {
+            let mut hello = hello(1);
+            hello.busy_with = with.map(str::to_owned);
+            claims.hear(hello);
+            assert_eq!(claims.under_way.len(), under_way);
+            let _ = claims.turn(pending::<Option<()>>()).now_or_never();
+        }
+    }
+
+    #[test]
+    fn an_agent_that_is_claimed_beyond_those_that_are_wanted_is_let_go() {
+        let claim = |hello: Hello| ready((hello, Some(Answer::Done)));
+        let mut claims = Claims::new(1, "c", claim);
+        (0..3).for_each(|number| claims.hear(hello(number)));
+        let (claimed, surplus) = claims.finish().now_or_never().expect("all have answered");
+        assert_eq!((claimed.len(), surplus.len()), (1, 2));
+    }
+
+    #[test]
+    fn agents_of_another_version_or_another_controller_are_not_free() {
+        let mut hello = hello(1);
         assert_eq!(why_not_free(&hello), None);
         hello.busy_with = Some("b".to_owned());
         assert_eq!(why_not_free(&hello).as_deref(), Some("works for b"));

@@ -233,7 +233,9 @@ impl State {
             self.pushes.len(),
             self.callers.len(),
         ];
-        let received = |push: &PushState| push.received == push.times.0.len();
+        let is_sound = |push: &PushState| {
+            push.received == push.times.0.len() && (push.received == 0 || push.first <= push.last)
+        };
         let example = self.unstamped.as_ref();
         has_shape
             && example.is_none_or(|it| it.message.len() <= EXAMPLE_BYTES_MAX)
@@ -242,7 +244,7 @@ impl State {
             && self.totals.open <= terminals
             && self.tls.handshakes == self.tls.times.len()
             && self.totals.given_up <= terminals
-            && self.pushes.iter().all(received)
+            && self.pushes.iter().all(is_sound)
     }
 
     /// Puts it in the place of what the agent has told before, as the account of a thread. `entries` are the publications that
@@ -307,7 +309,11 @@ impl PushState {
         let mut tally = match earliest {
             None => Tally::new(entry.base),
             Some(earliest) => {
-                let first = if made_up > 0 { earliest } else { self.first };
+                // The upper end of a bucket may lie past the last arrival, which is exact.
+                let first = match made_up {
+                    0 => self.first,
+                    _ => earliest.min(self.last),
+                };
                 Tally::of(entry.base, (moved(first), moved(self.last)), times)
             }
         };
@@ -319,6 +325,7 @@ impl PushState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::fanout::times_of;
 
     fn slice(terminals: u32) -> Slice {
         Slice {
@@ -408,6 +415,29 @@ mod tests {
     }
 
     #[test]
+    fn the_first_arrival_is_not_after_the_last_because_its_bucket_is() {
+        let (controller, shared) = (Shared::new(1, 1), agent());
+        let roll = crate::measure::push::Roll {
+            expected: 7,
+            deserted: false,
+        };
+        controller.ledger.publish(KEY, 1, roll, at(900), at(900));
+        // Three came before it was made. Buckets of the others are half a millisecond wide.
+        let mut tally = Tally::new(at(10));
+        tally.record(at(10), 3);
+        tally.record(at(1031), 4);
+        shared.account(0).tallies.insert(KEY, tally);
+        told(&shared, 1).into_account(&controller, 0, &controller.ledger.open());
+        let account = controller.account(0);
+        let tally = &account.tallies[&KEY];
+        assert_eq!((tally.made_up, tally.received), (3, 4));
+        assert_eq!(tally.first, Duration::from_millis(131));
+        assert_eq!(tally.last, Duration::from_millis(131));
+        let times = times_of(&tally.times, tally.first, tally.last);
+        assert_eq!((times.p50_ms, times.last_ms), (Some(131.0), Some(131.0)));
+    }
+
+    #[test]
     fn only_what_changed_is_told_and_all_of_it_now_and_then() {
         let shared = agent();
         let mut told = PushesTold::default();
@@ -428,6 +458,12 @@ mod tests {
         );
         assert!(!state.is_plausible(slice(7), 2, 0));
         assert!(!state.is_plausible(slice(7), 1, 1));
+        let mut value = serde_json::to_value(&state).unwrap();
+        let last = value["pushes"][0]["last"].take();
+        value["pushes"][0]["last"] = serde_json::json!({ "secs": 0, "nanos": 0 });
+        value["pushes"][0]["first"] = last;
+        let crossed: State = serde_json::from_value(value).unwrap();
+        assert!(!crossed.is_plausible(slice(7), 1, 0), "first after last");
         let mut value = serde_json::to_value(&state).unwrap();
         value["pushes"][0]["received"] = 9.into();
         let wrong: State = serde_json::from_value(value.clone()).unwrap();

@@ -140,14 +140,20 @@ pub(crate) struct Single {
     pub times: Histogram<u64>,
 }
 
+/// A quantile in milliseconds. A bucket reaches up to 0.1% past its values, which must not put a quantile past the last.
+fn within(micros: u64, first: Duration, last: Duration) -> f64 {
+    // Ends that agents tell may cross: `clamp` would panic then.
+    let time = micros_as_millis(micros);
+    time.max(as_millis(first)).min(as_millis(last))
+}
+
 /// Quantiles of a histogram of microseconds, between ends that are known exactly.
 pub(crate) fn times_of(times: &Histogram<u64>, first: Duration, last: Duration) -> FanoutTimes {
     if times.is_empty() {
         return FanoutTimes::default();
     }
+    let quantile = |q| Some(within(times.value_at_quantile(q), first, last));
     let (first, last) = (as_millis(first), as_millis(last));
-    // A bucket reaches up to 0.1% past its values, which must not put a quantile past the last.
-    let quantile = |q| Some(micros_as_millis(times.value_at_quantile(q)).clamp(first, last));
     FanoutTimes {
         first_ms: Some(first),
         p50_ms: quantile(0.5),
@@ -173,7 +179,7 @@ fn times_of_expected(whole: &Tally, expected: u64) -> FanoutTimes {
             return never;
         }
         let micros = whole.times.value_at_quantile(share);
-        Some(micros_as_millis(micros).clamp(as_millis(whole.first), as_millis(whole.last)))
+        Some(within(micros, whole.first, whole.last))
     };
     FanoutTimes {
         first_ms: reached.first_ms.or(never),

@@ -125,7 +125,10 @@ impl FlowMetric {
         let figures = flows
             .iter()
             .filter(is_meant)
-            .filter_map(|flow| self.of_one(flow));
+            .filter_map(|flow| match which {
+                Which::Named(_) => self.of_one(flow),
+                Which::All => self.of_one(flow).or_else(|| self.of_silent(flow)),
+            });
         match self {
             Self::Count(_) | Self::Rate => figures.reduce(|sum, more| sum + more),
             Self::Reach => figures.reduce(f64::min),
@@ -141,6 +144,20 @@ impl FlowMetric {
             Self::Rate => Some(flow.received_per_s),
             Self::Reach => share(flow.received, flow.expected),
             Self::Count(count) => Some(float(count.of(flow))),
+        }
+    }
+
+    /// The figure of a flow that has none because nothing came of what was to come: it is worse than all others. None where nothing
+    /// was to come, or where it may still come.
+    fn of_silent(self, flow: &FlowReport) -> Option<f64> {
+        let failed = flow.refused + flow.unanswered;
+        // A message that the server did not take is not expected anywhere.
+        let is_lost = flow.missing > 0 || (failed > 0 && failed >= flow.sent);
+        match self {
+            Self::Delivery(_) | Self::ToLast(_) => is_lost.then_some(f64::INFINITY),
+            Self::Answer(_) => (failed > 0).then_some(f64::INFINITY),
+            Self::Reach => is_lost.then_some(0.0),
+            Self::Rate | Self::Count(_) => None,
         }
     }
 }
@@ -200,5 +217,45 @@ mod tests {
         assert_eq!(figure("flow:other:missing"), None);
         assert_eq!(FlowMetric::parse("flow:chat:p98"), None);
         assert_eq!(FlowMetric::parse("flow:p99"), None);
+    }
+
+    #[test]
+    fn a_flow_of_which_nothing_came_is_the_worst_of_all() {
+        let figure = |text: &str, silent: &FlowReport| {
+            let flows = [flow("chat", 0, 20.0), silent.clone()];
+            let (metric, which) = FlowMetric::parse(text).expect("a figure");
+            metric.of(&flows, &which)
+        };
+        let named = |name: &str| FlowReport {
+            name: name.to_owned(),
+            sent: 7,
+            ..FlowReport::default()
+        };
+        let missed = FlowReport {
+            expected: 700,
+            missing: 700,
+            ..named("missed")
+        };
+        let refused = FlowReport {
+            refused: 7,
+            ..named("refused")
+        };
+        for text in ["flows:p99", "flows:max", "flows:last:p99"] {
+            for silent in [&missed, &refused] {
+                assert_eq!(figure(text, silent), Some(f64::INFINITY), "{text}");
+            }
+        }
+        assert_eq!(figure("flow:missed:p99", &missed), None);
+        assert_eq!(figure("flows:answer:p99", &refused), Some(f64::INFINITY));
+        assert_eq!(figure("flows:answer:p99", &missed), None, "no requests");
+        assert_eq!(figure("flows:reach", &refused), Some(0.0));
+        // What was sent may still come, or go to nobody.
+        assert_eq!(figure("flows:p99", &named("under way")), Some(20.0));
+        let partly = FlowReport {
+            refused: 1,
+            ..named("for nobody")
+        };
+        assert_eq!(figure("flows:p99", &partly), Some(20.0));
+        assert_eq!(figure("flows:reach", &partly), Some(1.0));
     }
 }

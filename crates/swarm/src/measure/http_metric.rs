@@ -13,6 +13,8 @@ pub enum HttpMetric {
     Timeouts,
     /// Connections that were replaced because the server ended them.
     Reopened,
+    /// Clients that were between two such connections at the end.
+    Reopening,
     /// The shortest time that a poll without a delivery was held.
     HeldShortest,
     /// The mean of these times.
@@ -31,10 +33,11 @@ pub enum HttpMetric {
 
 impl HttpMetric {
     /// By name.
-    pub(super) const ALL: [(&'static str, Self); 10] = [
+    pub(super) const ALL: [(&'static str, Self); 11] = [
         ("polls:rate", Self::AnswerRate),
         ("polls:timeouts", Self::Timeouts),
         ("reopened", Self::Reopened),
+        ("reopening", Self::Reopening),
         ("held:shortest", Self::HeldShortest),
         ("held:mean", Self::HeldMean),
         ("held:p50", Self::HeldP50),
@@ -47,7 +50,11 @@ impl HttpMetric {
     pub(super) fn unit(self) -> Unit {
         match self {
             Self::AnswerRate => Unit::PerSecond,
-            Self::Timeouts | Self::Reopened | Self::HeldEarly | Self::HeldLate => Unit::Count,
+            Self::Timeouts
+            | Self::Reopened
+            | Self::Reopening
+            | Self::HeldEarly
+            | Self::HeldLate => Unit::Count,
             Self::HeldShortest
             | Self::HeldMean
             | Self::HeldP50
@@ -59,7 +66,7 @@ impl HttpMetric {
     /// The option without which this is never measured.
     pub(super) fn load(self) -> LoadOption {
         match self {
-            Self::Reopened => LoadOption::Http,
+            Self::Reopened | Self::Reopening => LoadOption::Http,
             Self::HeldEarly | Self::HeldLate => LoadOption::ExpectHeld,
             _ => LoadOption::Poll,
         }
@@ -73,6 +80,7 @@ impl HttpMetric {
             Self::AnswerRate => Some(http.answers_per_s),
             Self::Timeouts => Some(float(http.timeouts)),
             Self::Reopened => Some(float(http.reopened)),
+            Self::Reopening => Some(float(http.reopening)),
             Self::HeldShortest => held(|held| held.shortest_ms),
             Self::HeldMean => held(|held| held.mean_ms),
             Self::HeldP50 => held(|held| held.p50_ms),

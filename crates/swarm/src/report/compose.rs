@@ -292,6 +292,7 @@ impl Run<'_> {
             timeouts: totals.timeouts,
             heartbeats: totals.heartbeats,
             reopened: totals.reopened,
+            reopening: totals.reopening,
             repeated: totals.repeated,
             held: is_polling.then(|| HeldReport {
                 shortest_ms: (!held.is_empty()).then(|| micros_as_millis(held.min())),
@@ -378,7 +379,7 @@ impl Run<'_> {
         let totals = &figures.totals;
         let (rss_anon_bytes, user_bytes_per_client) = self.memory_connected.unwrap_or_default();
         CrowdReport {
-            open_at_end: totals.open,
+            open_at_end: totals.open.saturating_sub(totals.http.reopening),
             cpu_share_max: self.watch.share_max,
             saturated_s: self.watch.saturated_seconds,
             watched_s: self.watch.seconds,

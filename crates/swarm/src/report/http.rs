@@ -21,7 +21,11 @@ pub(super) fn write(report: &Report, page: &mut Page) {
     }
     let Some(held) = &http.held else {
         let heartbeats = text::count(http.heartbeats);
-        let streams = format!("{heartbeats} heartbeats, {reopened} opened again");
+        let mut streams = format!("{heartbeats} heartbeats, {reopened} opened again");
+        if http.reopening > 0 {
+            let reopening = text::count(http.reopening);
+            streams.push_str(&format!(", {reopening} not open again at the end"));
+        }
         return page.line("streams", &streams);
     };
     let mut polls = format!(
@@ -100,10 +104,12 @@ mod tests {
         report.http = Some(HttpReport {
             heartbeats: 7,
             reopened: 2,
+            reopening: 1,
             ..HttpReport::default()
         });
         let table = render(&report, 200);
-        assert!(table.contains("7 heartbeats, 2 opened again"), "{table}");
+        let wanted = "7 heartbeats, 2 opened again, 1 not open again at the end";
+        assert!(table.contains(wanted), "{table}");
         report.settings.protocol = "http".to_owned();
         report.http = Some(HttpReport {
             requests: 12,

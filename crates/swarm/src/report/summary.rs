@@ -13,9 +13,12 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
         super::fleet::lost(report),
         given_up(report),
         lost(report),
+        not_open_again(report),
         away(report),
         failed_pushes(report),
         missed(report),
+        repeated(report),
+        unexpected(report),
         broken_streams(report),
         unrecovered(report),
     ]
@@ -31,7 +34,10 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
         troubles.extend(undelivered(&published.delivery));
     }
     troubles.extend(unanswered("request", report.request.as_ref()));
-    troubles.extend(report.flows.iter().filter_map(incomplete));
+    for flow in &report.flows {
+        troubles.extend(incomplete(flow));
+        troubles.extend(disorderly(flow));
+    }
     let errors: u64 = report.errors.values().sum();
     if troubles.is_empty() && no_echo.is_none() && errors > 0 {
         troubles.push(format!("there {}", were(errors, "error")));
@@ -64,6 +70,22 @@ fn incomplete(flow: &FlowReport) -> Option<String> {
             flow.name
         )
     })
+}
+
+/// What came of the messages of a flow and should not have come, or not then; and what was not sent.
+fn disorderly(flow: &FlowReport) -> Option<String> {
+    let figures = [
+        (flow.unsent, "unsent"),
+        (flow.duplicated, "repeated"),
+        (flow.out_of_order, "out of order"),
+        (flow.unexpected, "unexpected"),
+        (flow.late, "late"),
+    ];
+    let some = figures.into_iter().filter(|(value, _)| *value > 0);
+    let some: Vec<String> = some
+        .map(|(value, what)| format!("{} {what}", count(value)))
+        .collect();
+    Some(format!("the flow {} had {}", flow.name, listed(&some)?))
 }
 
 fn ended_early(report: &Report) -> Option<String> {
@@ -160,6 +182,14 @@ fn lost(report: &Report) -> Option<String> {
     (lost > 0).then(|| format!("{} lost", verb(lost, "connection")))
 }
 
+/// Clients of streams that a server had ended. Polls are between two connections for a moment only.
+fn not_open_again(report: &Report) -> Option<String> {
+    let http = report.http.as_ref().filter(|http| http.held.is_none())?;
+    let of = counted(http.reopening, "client");
+    (http.reopening > 0)
+        .then(|| format!("at the end {of} had no stream, because the server had ended it"))
+}
+
 fn away(report: &Report) -> Option<String> {
     let comeback = report.comeback.as_ref()?;
     let missing = comeback.gone.saturating_sub(comeback.back);
@@ -188,6 +218,16 @@ fn missed(report: &Report) -> Option<String> {
         };
         format!("{} {deliveries} {is} missing", count(missed))
     })
+}
+
+fn repeated(report: &Report) -> Option<String> {
+    let repeated = report.messages.duplicates;
+    (repeated > 0).then(|| format!("{} repeated", verb(repeated, "delivery")))
+}
+
+fn unexpected(report: &Report) -> Option<String> {
+    let unexpected = report.messages.unexpected;
+    (unexpected > 0).then(|| format!("{} unexpected", verb(unexpected, "delivery")))
 }
 
 fn broken_streams(report: &Report) -> Option<String> {
@@ -269,6 +309,17 @@ mod tests {
     }
 
     #[test]
+    fn streams_that_are_not_open_again_are_told() {
+        let mut report = report();
+        report.http = Some(myriad_report::HttpReport {
+            reopening: 50,
+            ..Default::default()
+        });
+        let sentence = went_wrong(&report).unwrap();
+        assert!(sentence.contains("50 clients had no stream"), "{sentence}");
+    }
+
+    #[test]
     fn whatever_went_wrong_is_in_one_sentence() {
         let mut report = report();
         report.churn.lost = 1;
@@ -287,6 +338,41 @@ mod tests {
         );
         report.crowd.open_at_end = 0;
         assert!(sentence(&report).contains("all 1,200 connections were lost"));
+    }
+
+    #[test]
+    fn what_came_and_should_not_have_come_is_told() {
+        let mut report = report();
+        (report.messages.duplicates, report.messages.unexpected) = (100, 1);
+        assert_eq!(
+            went_wrong(&report).unwrap(),
+            "Not everything went well: 100 deliveries were repeated and 1 delivery was unexpected."
+        );
+        (report.messages.duplicates, report.messages.unexpected) = (0, 0);
+        report.flows = vec![
+            FlowReport {
+                name: "chat".to_owned(),
+                missing: 1,
+                expected: 9,
+                unsent: 2,
+                duplicated: 3,
+                ..FlowReport::default()
+            },
+            FlowReport {
+                name: "quiet".to_owned(),
+                out_of_order: 4,
+                unexpected: 5,
+                late: 6,
+                ..FlowReport::default()
+            },
+            FlowReport::default(),
+        ];
+        assert_eq!(
+            went_wrong(&report).unwrap(),
+            "Not everything went well: 1 of 9 deliveries of the flow chat did not come, \
+             the flow chat had 2 unsent and 3 repeated and \
+             the flow quiet had 4 out of order, 5 unexpected and 6 late."
+        );
     }
 
     #[test]

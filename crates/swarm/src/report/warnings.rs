@@ -141,10 +141,11 @@ impl Run<'_> {
     /// A client that connects again asks the server for more than one that is held.
     fn warn_of_reopened(&self, figures: &Figures, warnings: &mut Vec<String>) {
         let http = &figures.totals.http;
-        if http.reopened == 0 {
+        let ended = http.reopened + http.reopening;
+        if ended == 0 {
             return;
         }
-        let reopened = text::counted(http.reopened, "connection");
+        let reopened = text::counted(ended, "connection");
         if self.config.protocol.has_requests() {
             return warnings.push(format!(
                 "{reopened} ended behind an answer or between two: the next request of each client then paid for another one"

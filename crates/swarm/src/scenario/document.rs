@@ -297,10 +297,8 @@ fn texts(variables: &DeValue<'_>) -> Vec<(String, String)> {
 fn replace(value: &mut DeValue<'_>, variables: &[(String, String)]) {
     match value {
         DeValue::String(text) => {
-            for (name, by) in variables {
-                if text.contains(name.as_str()) {
-                    *text = Cow::Owned(text.replace(name.as_str(), by));
-                }
+            if let Some(replaced) = replaced(text, variables) {
+                *text = Cow::Owned(replaced);
             }
         }
         DeValue::Array(items) => items
@@ -311,6 +309,31 @@ fn replace(value: &mut DeValue<'_>, variables: &[(String, String)]) {
             .for_each(|(_, value)| replace(value.get_mut(), variables)),
         _ => {}
     }
+}
+
+/// A text with the variables in it replaced; none if it has none. What was put in is not looked at again: a variable in a variable
+/// could grow without end.
+fn replaced(text: &str, variables: &[(String, String)]) -> Option<String> {
+    let mut out = String::new();
+    let (mut rest, mut has_any) = (text, false);
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let mut known = variables.iter();
+        rest = match known.find(|(name, _)| from.starts_with(name.as_str())) {
+            Some((name, by)) => {
+                has_any = true;
+                out.push_str(by);
+                &from[name.len()..]
+            }
+            None => {
+                out.push_str("${");
+                &from["${".len()..]
+            }
+        };
+    }
+    out.push_str(rest);
+    has_any.then_some(out)
 }
 
 /// The key, with all above it, in or behind whose place a byte is.
@@ -362,5 +385,26 @@ fn span_of(table: &DeTable<'_>, key: &str) -> Range<usize> {
             inner => inner,
         },
         _ => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replaced;
+
+    #[test]
+    fn what_takes_the_place_of_a_variable_is_not_looked_at_again() {
+        let variables = [("${a}", "${b}${b}"), ("${b}", "1"), ("${long}", "x")];
+        let variables = variables.map(|(name, by)| (name.to_owned(), by.to_owned()));
+        for (text, expected) in [
+            ("none", None),
+            ("${stamp}", None),
+            ("${b}", Some("1")),
+            ("a ${a} b", Some("a ${b}${b} b")),
+            ("${${b}", Some("${1")),
+            ("${long}${stamp}${b}", Some("x${stamp}1")),
+        ] {
+            assert_eq!(replaced(text, &variables).as_deref(), expected, "{text}");
+        }
     }
 }

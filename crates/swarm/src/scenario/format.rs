@@ -83,6 +83,21 @@ pub(super) struct Scenario {
     pub generator: Generator,
 }
 
+impl Scenario {
+    /// The files that it names, with their keys.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let accounts = self.accounts.as_ref().map(|it| it.file.as_str());
+        let tokens = self.terminals.tokens_file.as_deref();
+        let files = [
+            ("accounts.file", accounts),
+            ("terminals.tokens-file", tokens),
+            ("tls.ca", self.tls.ca.as_deref()),
+        ];
+        let files = files.into_iter();
+        files.filter_map(|(key, file)| Some((key, file?)))
+    }
+}
+
 /// The clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -133,7 +148,7 @@ pub(super) enum Close {
 pub(super) struct Hold {
     /// From the end of connecting, with `warmup` in it. Without it, until the pushes are over, or 60s.
     pub duration: Option<Time>,
-    /// Time between the end of connecting and the first push, echo, request or publication.
+    /// Time between the end of connecting and the first push, echo, request, publication or message of a flow.
     pub warmup: Option<Time>,
     /// How long a push waits for its next arrival, and a message for its answer.
     pub settle: Option<Time>,

@@ -71,7 +71,31 @@ impl Scenario {
     pub fn parse(path: &Path, text: &str, sets: &[String]) -> Result<Self, ScenarioError> {
         let document = Document::parse(path, text, sets)?;
         let scenario = document.scenario()?;
-        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::filled(document, scenario)
+    }
+
+    /// The same with the text of somebody who may not read this machine's files: those that it names have to be in `folder`.
+    ///
+    /// # Errors
+    /// Something in it is wrong, or it names another file, which is not looked at.
+    pub(crate) fn parse_handed(
+        folder: &Path,
+        path: &Path,
+        text: &str,
+        sets: &[String],
+    ) -> Result<Self, ScenarioError> {
+        let document = Document::parse(path, text, sets)?;
+        let scenario = document.scenario()?;
+        let is_strange = |(_, file): &(&str, &str)| Path::new(file).parent() != Some(folder);
+        if let Some((key, file)) = scenario.files().find(is_strange) {
+            let said = "it was not handed over".to_owned();
+            return Err(document.fault(key, Problem::File(file.into(), said)));
+        }
+        Self::filled(document, scenario)
+    }
+
+    fn filled(document: Document, scenario: format::Scenario) -> Result<Self, ScenarioError> {
+        let folder = document.path().parent().unwrap_or(Path::new(""));
         let config = fill::config(scenario, folder)
             .map_err(|(key, problem)| document.fault(key, problem))?;
         Ok(Self { document, config })
@@ -122,7 +146,7 @@ impl Scenario {
             let key = key.clone();
             return self.document.fault(&key, Problem::Config(error));
         }
-        if let ConfigError::Header(name) = &error {
+        if let ConfigError::Header(name) | ConfigError::LengthHeader(name) = &error {
             let key = format!("terminals.headers.{name}");
             return self.document.fault(&key, Problem::Config(error));
         }

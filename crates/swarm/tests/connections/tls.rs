@@ -4,11 +4,12 @@ use super::counts;
 use super::support::{SHORT_SETTLE, drivers, run};
 use myriad_swarm::{
     Ca, Config, Ending, Endpoint, LiveStyle, Outcome, Protocol, Publish, PublishBody, Report,
-    Requests, Target, Threshold, Tls,
+    Requests, Scenario, Target, Threshold, Tls,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -216,6 +217,43 @@ fn a_message_that_tcp_cut_off_is_told_from_an_end() {
         let report = run(&config);
         assert_eq!(report.churn.lost, 2);
         let expected = counts(&[("lost_end", 1), ("tls_truncated", 1)]);
+        assert_eq!(report.errors, expected);
+    }
+}
+
+/// Only a goodbye ends an answer that lasts until the end (RFC 9112, section 9.8).
+#[test]
+fn an_answer_without_a_length_that_tcp_cut_off_is_none() {
+    for driver in drivers() {
+        let address = serve(server_config("127.0.0.1", &TLS13), |mut stream| {
+            let (mut byte, mut head) = ([0], Vec::new());
+            while !head.ends_with(b"\r\n\r\n") {
+                // A connection that nothing is asked on.
+                if stream.read_exact(&mut byte).is_err() {
+                    return;
+                }
+                head.push(byte[0]);
+            }
+            let answer = b"HTTP/1.1 200 OK\r\n\r\n{\"items\":[1,2,";
+            stream.write_all(answer).unwrap();
+            let _ = stream.sock.shutdown(std::net::Shutdown::Write);
+            let _ = stream.sock.read(&mut [0]);
+        });
+        let text = format!(
+            "[terminals]\ncount = 2\nprotocol = \"http\"\ntargets = [\"https://{address}\"]\n\
+             [hold]\nduration = \"60s\"\nwarmup = \"0s\"\n\
+             [[flows]]\nname = \"ask\"\nrate = 50\npath = \"/items\""
+        );
+        let scenario = Scenario::parse(Path::new("items.toml"), &text, &[]);
+        let tls = config(&format!("https://{address}"), 2).tls;
+        let mut config = scenario.unwrap_or_else(|error| panic!("{error}")).config;
+        (config.driver, config.live, config.tls) = (Some(driver), LiveStyle::Off, tls);
+        until(&mut config, "errors==0");
+        let report = run(&config);
+        let flow = &report.flows[0];
+        assert_eq!(flow.received, 0, "{report:#?}");
+        assert!(flow.unanswered > 0, "{report:#?}");
+        let expected = counts(&[("tls_truncated", flow.unanswered)]);
         assert_eq!(report.errors, expected);
     }
 }

@@ -165,6 +165,7 @@ fn report(world: &World) -> RoundTripReport {
 /// Whether every thread has ended its echoes.
 fn ended(world: &World) -> bool {
     world
+        .run
         .shared
         .accounts()
         .all(|account| account.answered_ended)

@@ -1,7 +1,7 @@
 //! How terminals come and go, in cases made by hand.
 
 use super::{State, Temper, World};
-use crate::config::{Arrival, Config};
+use crate::config::{Arrival, Config, Endpoint, Incident, Publish, PublishBody};
 use crate::engine::shared::{Ending, Order};
 use crate::failure::Failure;
 use crate::target::Target;
@@ -29,6 +29,13 @@ impl World {
             self.run.turn();
             self.run.clock.0.set(self.run.clock.0.get() + 1_000_000);
         }
+    }
+
+    /// Makes a publication that the server drops.
+    fn publish_to_nobody(&mut self) {
+        let peers = std::mem::take(&mut self.peers);
+        self.publish();
+        self.peers = peers;
     }
 }
 
@@ -62,6 +69,28 @@ fn a_full_window_is_the_servers_lateness_also_when_it_opens_by_one() {
         totals.schedule_late < Duration::from_millis(10),
         "{totals:?}"
     );
+}
+
+#[test]
+fn interim_answers_before_the_upgrade_are_passed_over() {
+    let mut world = world(|config| {
+        config.connections = 1;
+        config.threads = Some(1);
+    });
+    world.pass_unserved(10);
+    world.accept();
+    let peer = world.peers[0].id;
+    for piece in [
+        "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early",
+        " Hints\r\nlink: </a.css>\r\n\r\n",
+    ] {
+        world.run.net.write(peer, piece.as_bytes());
+        world.pass_unserved(10);
+    }
+    world.pass(100);
+    let failures = world.run.shared.accounts().map(|it| it.failures.len());
+    assert_eq!(failures.sum::<usize>(), 0);
+    assert_eq!(world.run.totals().opened, 1);
 }
 
 #[test]
@@ -163,4 +192,35 @@ fn a_late_pong_is_not_credited_to_the_next_ping() {
     let account = world.run.shared.account(0);
     assert_eq!(account.failures[&Failure::HeartbeatUnanswered], 1);
     assert_eq!(account.pong_times.len(), 1);
+}
+
+/// What a server drops for clients that stall is their loss; what it drops once they read again is a gap.
+#[test]
+fn who_has_stalled_has_gaps_again_once_it_reads() {
+    let mut world = world(|config| {
+        config.targets = vec![Target::parse("ws://127.0.0.1:8000/raw?channel=x").unwrap()];
+        config.incidents = vec![Incident::stall("100%@1s..3s").unwrap()];
+        config.duration = Some(Duration::from_mins(1));
+        let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
+        let mut publish = Publish::new(endpoint, Duration::from_secs(1));
+        publish.body = PublishBody::Plain;
+        config.publish = Some(publish);
+    });
+    world.pass(100);
+    assert!(world.run.holds());
+    world.run.note_connected();
+    world.publish();
+    world.pass(1400);
+    assert_eq!(world.run.totals().unwell.stalling, 10);
+    world.publish_to_nobody();
+    world.pass(2500);
+    assert_eq!(world.run.totals().unwell.resumed, 10);
+    world.publish();
+    world.pass(100);
+    assert_eq!(world.run.totals().gaps, 0);
+    world.publish_to_nobody();
+    world.publish();
+    world.pass(100);
+    assert_eq!(world.run.totals().gaps, 10);
+    world.close();
 }

@@ -349,6 +349,7 @@ impl World {
         }
         assert!(totals.http.timeouts <= self.timeouts);
         let held: u64 = self
+            .run
             .shared
             .accounts()
             .map(|account| account.held_times.len())

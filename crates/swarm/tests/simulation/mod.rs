@@ -2,12 +2,14 @@
 //!
 //! Half the crowds send echoes too; what becomes of those is in `echoes`.
 //!
-//! A failing seed is printed; `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays it alone.
+//! A failing seed is printed. `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays one of this file alone; the other files
+//! have no replay.
 
 mod api;
 mod echoes;
 mod ends;
 mod http;
+mod made;
 mod run;
 mod sessions;
 mod tcp;
@@ -510,6 +512,7 @@ impl World {
         self.check_churn(&totals);
         self.check_pushes(&received, is_unwell);
         let closes: u64 = self
+            .run
             .shared
             .accounts()
             .map(|a| a.closes.values().map(|closes| closes.count).sum::<u64>())
@@ -529,6 +532,7 @@ impl World {
                 .unwrap_or(0);
             assert!(received <= sent);
             let left: u64 = self
+                .run
                 .shared
                 .accounts()
                 .filter_map(|account| account.departed.get(&u64::from(sequence)).copied())

@@ -58,6 +58,8 @@ enum Manners {
     Silent,
     /// Replies, and delivers nothing.
     Forgetful,
+    /// Replies, and delivers it twice to every other subscriber and not to the rest.
+    Unfair,
     /// Carries out one each tenth of a second.
     Slow,
 }
@@ -178,7 +180,7 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     plan.answered = prng.one_in(2).then(|| AnsweredPlan {
         answer: Answer::Reply,
         rate_per_s: prng.between(5, 100) as f64,
-        payload_bytes: prng.between(30, 300),
+        payload_bytes: prng.between(39, 300),
         // A kind server answers everything, a jump of the clock later at times.
         settle: Duration::from_secs(1000),
         outstanding_max: prng.between(1, 200),
@@ -200,8 +202,8 @@ impl World {
     fn of(plan: Plan, net: SimNet, prng: Prng) -> Self {
         let shared = Shared::new(plan.threads as usize, 1);
         Self {
-            run: Run::new(plan, shared, net),
             encoding: plan.session.as_ref().unwrap().encoding,
+            run: Run::new(plan, shared, net),
             prng,
             peers: Vec::new(),
             history: Vec::new(),
@@ -352,8 +354,10 @@ impl World {
                 self.accepted += 1;
             }
         }
-        if manners != Manners::Forgetful {
-            self.deliver(data);
+        match manners {
+            Manners::Forgetful => {}
+            Manners::Unfair => self.deliver_twice_to_half(data),
+            _ => self.deliver(data),
         }
     }
 
@@ -422,6 +426,20 @@ impl World {
             FrameWriter::new(self.encoding, &mut peer.waiting).push("x", &push);
         }
         self.history.push(data.to_vec());
+    }
+
+    /// As in a channel without history, in which publications have no offsets.
+    fn deliver_twice_to_half(&mut self, data: &[u8]) {
+        let push = Push::Publication(PublicationFields {
+            data,
+            ..PublicationFields::default()
+        });
+        let subscribed = self.peers.iter_mut().filter(|peer| peer.is_subscribed);
+        for peer in subscribed.step_by(2) {
+            for _ in 0..2 {
+                FrameWriter::new(self.encoding, &mut peer.waiting).push("x", &push);
+            }
+        }
     }
 
     fn disturb(&mut self, index: usize) {

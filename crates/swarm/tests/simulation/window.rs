@@ -61,6 +61,7 @@ fn the_window_shrinks_while_handshakes_time_out_and_grows_back() {
         assert_eq!(fast.window, u64::from(CEILING), "it has grown back");
         assert_eq!(fast.window_least, slow.window_least);
         let held = world
+            .run
             .shared
             .accounts()
             .all(|account| account.stage == Stage::Holding);

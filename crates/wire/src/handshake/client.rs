@@ -32,7 +32,13 @@ pub fn write_request(
         out.extend_from_slice(part.as_bytes());
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    push_field(out, "host", host);
+    // RFC 9112, section 3.2: a request has one.
+    if !extra
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+    {
+        push_field(out, "host", host);
+    }
     out.extend_from_slice(b"upgrade: websocket\r\nconnection: Upgrade\r\n");
     push_field(out, "sec-websocket-key", key.as_str());
     push_field(out, "sec-websocket-version", VERSION);

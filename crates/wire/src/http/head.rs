@@ -124,6 +124,12 @@ impl<'a> ResponseHead<'a> {
         self.status
     }
 
+    /// Whether the real answer follows this one (RFC 9110, section 15.2). After 101 another protocol does.
+    #[must_use]
+    pub fn is_interim(&self) -> bool {
+        matches!(self.status, 100 | 102..=199)
+    }
+
     /// 0 for HTTP/1.0, 1 for HTTP/1.1.
     #[must_use]
     pub fn minor_version(&self) -> u8 {

@@ -37,14 +37,6 @@ pub(super) fn request(given: &ClientRequest, accounts: &Accounts) -> Result<Requ
     let Some((_, path)) = whole.flatten() else {
         return Err(("path", FlowError::Path(given.path.clone())));
     };
-    let is_length = |name: &str| {
-        let of_length = ["content-length", "transfer-encoding"];
-        of_length.iter().any(|own| name.eq_ignore_ascii_case(own))
-    };
-    let mut headers = given.text.headers.iter();
-    if let Some((name, _)) = headers.find(|(name, _)| is_length(name)) {
-        return Err(("headers", FlowError::LengthHeader(name.clone())));
-    }
     let path = template("path", &path, Place::Url, accounts)?;
     Ok(plan(path, &given.text, accounts)?.0)
 }
@@ -95,6 +87,12 @@ fn method(given: Option<&str>, has_body: bool) -> Result<Method, Wrong> {
     method.ok_or_else(|| ("method", FlowError::Method(given.to_owned())))
 }
 
+/// Whether a header says how long the body is: the crowd writes it itself.
+pub(in crate::config) fn is_of_length(name: &str) -> bool {
+    let of_length = ["content-length", "transfer-encoding"];
+    of_length.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
 /// The headers, with the type of a body where none is given.
 fn headers(
     given: &[(String, String)],
@@ -106,6 +104,9 @@ fn headers(
         headers.push((CONTENT_TYPE, "application/json"));
     }
     for (name, value) in given {
+        if is_of_length(name) {
+            return Err(("headers", FlowError::LengthHeader(name.clone())));
+        }
         let wrong = |_| ("headers", FlowError::Header(name.clone()));
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
         let wrong = |_| ("headers", FlowError::HeaderValue(name.to_string()));

@@ -219,7 +219,7 @@ impl Flows {
     /// Whether the answers to requests of clients are looked at.
     pub(in crate::config) fn read_answers(&self) -> bool {
         self.flows.iter().any(|flow| match &flow.route {
-            FlowRoute::Request(request) => request.answer.is_some(),
+            FlowRoute::Request(request) => request.text.answer.is_some(),
             FlowRoute::Socket { .. } | FlowRoute::Command(_) | FlowRoute::Http(_) => false,
         })
     }

@@ -169,7 +169,7 @@ fn planned(plan: &FlowsPlan, flow: usize) -> (&FlowPlan, &CommandPlan) {
 }
 
 impl World {
-    /// Sends the command of a flow from a terminal. `times` are when it was due, and now.
+    /// Sends the command of a flow from a terminal. The last two are when it was due, and now.
     pub(super) fn send_command_of_flow(
         &mut self,
         flows: &mut Flows,

@@ -105,7 +105,7 @@ impl FlowFigures {
         self.missing += u64::from(is_all);
     }
 
-    /// Counts a command whose sender left on purpose before it was answered.
+    /// Counts a command or a request whose sender left on purpose before it was answered.
     pub(in crate::engine) fn note_left(&mut self, is_all: bool) {
         self.away += u64::from(is_all);
     }

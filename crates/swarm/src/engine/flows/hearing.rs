@@ -102,10 +102,15 @@ impl World {
     }
 
     fn hear_one(&mut self, flows: &mut Flows, token: Token, message: &[u8], now: Nanos) -> bool {
-        if self.terminals[token.index as usize].phase == Phase::Joining {
-            return self.hear_opening(flows, token, message, now);
+        let is_joining = self.terminals[token.index as usize].phase == Phase::Joining;
+        if is_joining && self.hear_opening(flows, token, message, now) {
+            return true;
         }
         let known = flows.recent.recognise(&flows.plan, flows.run, message);
+        if is_joining {
+            // A server may ping, or ask for something, before it lets a client in.
+            return known.draws_reply && self.reply(flows, token, message);
+        }
         let heard = match known.key {
             Some(key) => {
                 self.note_flow_delivery(token, key, now);

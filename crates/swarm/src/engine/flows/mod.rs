@@ -339,7 +339,7 @@ impl World {
         }
     }
 
-    /// Counts a message that is about to leave, with what is expected because of it. `times` are when it was due, and now.
+    /// Counts a message that is about to leave, with what is expected because of it. The last two are when it was due, and now.
     fn note_sending(
         &self,
         plan: &FlowsPlan,

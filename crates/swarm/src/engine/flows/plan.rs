@@ -24,7 +24,7 @@ pub enum Audience {
     Sender,
     /// Everybody.
     All,
-    /// Nobody of the crowd: the answer to an HTTP request is all that is to come.
+    /// Nobody of the crowd: the answer to a request or a command is all that is to come.
     Answer,
 }
 

@@ -106,13 +106,17 @@ impl World {
             let Some(found) = reply.to.captures(message) else {
                 continue;
             };
+            replied = true;
+            // A server that asks for too much at once does not get it all: it could have a client keep any number of bytes.
+            if !self.outbox.has_room(token.index) {
+                break;
+            }
             let matched = found.get(1).or_else(|| found.get(0));
             let values = Values {
                 matched: matched.map_or(b"", |matched| matched.as_bytes()),
                 ..plan.values_of(terminal)
             };
             self.say(flows, token, (&reply.template, reply.is_binary), &values);
-            replied = true;
         }
         replied
     }

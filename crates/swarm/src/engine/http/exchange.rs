@@ -88,7 +88,7 @@ impl Exchange {
     }
 
     /// Whether nothing of the answer has come.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(in crate::engine) fn is_fresh(&self) -> bool {
         self.head.is_empty() && self.answer.is_none()
     }
 
@@ -111,7 +111,7 @@ impl Exchange {
         matches!(content, Some(Content::Refusal(..)))
     }
 
-    /// Whether its chunks, or the end of the connection, end it.
+    /// Whether it comes in chunks, of which the last one ends it.
     pub(super) fn is_chunked(&self) -> bool {
         let body = self.answer.as_ref().map(|answer| &answer.body);
         matches!(body, Some(ResponseBody::Chunked(_)))
@@ -178,9 +178,7 @@ impl Exchange {
                 }
             };
             let taken = head.head_bytes() - before;
-            // An interim answer is followed by the real one (RFC 9110, section 15.2).
-            let is_interim = matches!(head.status(), 100 | 102..=199);
-            let answer = (!is_interim).then(|| Answer::of(&head, bytes, plan));
+            let answer = (!head.is_interim()).then(|| Answer::of(&head, bytes, plan));
             *input = &input[taken..];
             self.head = Vec::new();
             if let Some(answer) = answer {
@@ -196,6 +194,8 @@ impl Content {
     fn of_success(kind: HttpKind, status: u16) -> Self {
         match kind {
             HttpKind::Requests => Self::Whole(status, Vec::new()),
+            // What it says is about the time-out.
+            HttpKind::LongPoll if status == 408 => Self::Whole(status, Vec::new()),
             HttpKind::LongPoll => Self::Poll(Box::default()),
             HttpKind::EventStream => Self::Events(EventStream::default()),
             HttpKind::Lines => Self::Lines(Vec::new()),

@@ -42,6 +42,13 @@ impl World {
         let (mut input, mut heard) = (bytes, Heard::default());
         match self.read_answer(&mut exchange, &mut input, &mut heard) {
             Err(trouble) => {
+                // What came whole counts, whatever came behind it in the same piece.
+                if !heard.is_nothing() {
+                    if !is_open {
+                        self.note_in_use(index, now);
+                    }
+                    self.hear_answer_of_http(token, &heard, now);
+                }
                 self.drop_heard(&heard);
                 self.fail_exchange(reactor, index, trouble, now);
             }
@@ -111,11 +118,13 @@ impl World {
         self.totals.messages += heard.of_flows.len() as u64;
         self.totals.message_bytes += heard.bytes_of_flows as u64;
         self.totals.http.heartbeats += heard.heartbeats;
-        let http = self.http_mut();
         if let Some(position) = heard.position {
-            http.move_to(token.index as usize, position);
+            self.http_mut().move_to(token.index as usize, position);
         }
-        http.retry = heard.retry.or(http.retry);
+        if heard.retry.is_some() {
+            let target = self.target_index(token.index);
+            self.http_mut().retry_by_target[target] = heard.retry;
+        }
     }
 
     /// Gives up the hold on a position that nobody remembers.

@@ -110,11 +110,18 @@ impl Reader<'_> {
                 })
             }
             Content::Lines(line) => {
-                self.take_line(&line, heard);
+                // What is behind the last line feed. Nothing is no line.
+                if !line.is_empty() {
+                    self.take_line(&line, heard);
+                }
                 Ok(Progress::Done { keeps: false })
             }
-            // An event without its blank line is none. Answers to requests of flows are read elsewhere.
-            Content::Events(_) | Content::Whole(..) => Ok(Progress::Done { keeps: false }),
+            // Of a poll, that its time is over. Answers to requests of flows are read elsewhere.
+            Content::Whole(..) => Ok(Progress::Done {
+                keeps: answer.keeps,
+            }),
+            // An event without its blank line is none.
+            Content::Events(_) => Ok(Progress::Done { keeps: false }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How a terminal begins to ask, and how it goes on over another connection.
 
-use super::{Flags, REOPEN_STREAM_AFTER};
+use super::{Flags, REOPEN_STREAM_AFTER, REOPEN_STREAM_AFTER_MAX};
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
 use crate::engine::terminal::Phase;
@@ -55,6 +55,7 @@ impl World {
     /// A terminal goes on over another connection.
     pub(super) fn note_reopened(&mut self, index: usize) {
         self.http_mut().take_reopening(index);
+        self.totals.http.reopened += 1;
         self.terminals[index].phase = Phase::Open;
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         self.opening.note_reopened(number);
@@ -69,7 +70,15 @@ impl World {
         }
     }
 
-    /// Connects a terminal again that goes on where it was. It is counted as open meanwhile.
+    /// Terminals of polls and streams that are between two connections. Those of an API are without one until they ask for something.
+    pub(in crate::engine) fn reopening_count(&self) -> u64 {
+        match self.is_requesting() {
+            true => 0,
+            false => self.opening.reopening() as u64,
+        }
+    }
+
+    /// Connects a terminal again that goes on where it was. It is expected to get what is published meanwhile.
     pub(super) fn reopen<R: Reactor>(&mut self, reactor: &mut R, index: usize, now: Nanos) {
         assert_eq!(self.terminals[index].phase, Phase::Open);
         let number = u32::try_from(index).expect("terminals are at most 2^32");
@@ -78,11 +87,13 @@ impl World {
         self.release(reactor, index, Close::Orderly);
         self.http_mut().set(index, Flags::REOPENING, true);
         self.terminals[index].phase = Phase::Waiting;
-        self.totals.http.reopened += 1;
+        let target = self.target_index(number);
         let wait = if self.is_polling() {
             Duration::ZERO
         } else {
-            let wait = self.http_mut().retry.unwrap_or(REOPEN_STREAM_AFTER);
+            let told = self.http_mut().retry_by_target[target];
+            let wait = told.unwrap_or(REOPEN_STREAM_AFTER);
+            let wait = wait.min(REOPEN_STREAM_AFTER_MAX);
             // Up to a quarter more, so that what ended together does not come back together.
             wait + wait.mul_f64(f64::from(self.random.mask()[0]) / 1024.0)
         };

@@ -49,10 +49,9 @@ fn write(
         }
         _ => text.push_str(&path),
     }
-    text.push_str(" HTTP/1.1\r\nhost: ");
-    text.push_str(&target.host);
-    text.push_str("\r\n");
-    for (name, value) in default_headers(http) {
+    text.push_str(" HTTP/1.1\r\n");
+    let host = std::iter::once(("host", &*target.host));
+    for (name, value) in host.chain(default_headers(http)) {
         let is_given = plan
             .headers
             .iter()

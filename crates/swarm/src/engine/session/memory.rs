@@ -1,6 +1,7 @@
 //! What the last frame of a server said, for the terminals that get the same frame.
 
 use super::place::Epoch;
+use crate::echo_stamp::PublishStamp;
 use crate::engine::flows::ledger::MessageKey;
 use crate::measure::push::PushKey;
 
@@ -17,8 +18,8 @@ pub(super) struct Heard {
     /// Zero in a channel without history.
     pub(super) offset: u64,
     pub(super) key: PushKey,
-    /// Its number, if a terminal of the run published it.
-    pub(super) published: Option<u64>,
+    /// Its number and the channel that it was to go to, if a terminal of the run published it.
+    pub(super) published: Option<PublishStamp>,
     /// Which message of a flow it is, if it is one.
     pub(super) flow: Option<MessageKey>,
     pub(super) payload_bytes: usize,

@@ -4,7 +4,7 @@
 //! when it was due. So each delivery has its time, and none of them takes memory.
 
 use crate::clock::Nanos;
-use crate::echo_stamp::{EchoStamp, Found};
+use crate::echo_stamp::{EchoStamp, PublishStamp};
 use crate::engine::crowd::World;
 use crate::engine::plan::Answer;
 use crate::failure::Failure;
@@ -28,15 +28,21 @@ fn publish_id(number: u64) -> u32 {
 
 impl World {
     /// Publishes to the first channel of a terminal.
-    pub(in crate::engine) fn send_publication(&mut self, token: Token, number: u64, payload: &str) {
+    pub(in crate::engine) fn send_publication(
+        &mut self,
+        token: Token,
+        stamp: EchoStamp,
+        payload_bytes: usize,
+    ) {
         let plan = Arc::clone(&self.plan);
         let session = plan.session.as_ref().expect("the run has sessions");
         let first = self.target(token.index).subscriptions.first();
         let channel = first.expect("each terminal has a channel").channel;
+        let payload = PublishStamp { stamp, channel }.payload(payload_bytes);
         let channel = &session.channels[channel as usize];
         // JSON in both encodings: a server may have subscribers of either.
         let data = format!("\"{payload}\"");
-        let id = publish_id(number);
+        let id = publish_id(stamp.number);
         let sessions = self.sessions_mut();
         let command = sessions.commands(|writer| writer.publish(id, channel, data.as_bytes()));
         self.send_commands(token, &command);
@@ -82,20 +88,26 @@ impl World {
         u64::from(session.subscribers[channel as usize])
     }
 
-    /// The number of a publication that a terminal of this run made; none of any other.
-    pub(super) fn number_published(&self, data: &[u8]) -> Option<u64> {
+    /// What a publication says that a terminal of this run made; none of any other.
+    pub(super) fn recognise_published(&self, data: &[u8]) -> Option<PublishStamp> {
         let answered = self.answered.as_ref()?;
         if answered.answer() != Answer::Reply {
             return None;
         }
-        match EchoStamp::find(data) {
-            Found::Stamp(stamp) if stamp.run == answered.run() => Some(stamp.number),
-            _ => None,
-        }
+        PublishStamp::find(data).filter(|published| published.stamp.run == answered.run())
     }
 
-    /// Counts a publication with the number of a terminal's at one of its subscribers.
-    pub(super) fn note_delivery(&mut self, number: u64, payload_bytes: usize, now: Nanos) {
+    /// Counts a publication of a terminal at one of the subscribers of a channel, which may be another than its own.
+    ///
+    /// It is a delivery the first time only. Otherwise who gets it twice would make up for who does not get it.
+    pub(super) fn note_published(
+        &mut self,
+        token: Token,
+        published: PublishStamp,
+        is_in_place: bool,
+        payload_bytes: usize,
+        now: Nanos,
+    ) {
         self.totals.messages += 1;
         self.totals.message_bytes += payload_bytes as u64;
         let (Some(answered), Some(window)) = (self.answered.as_ref(), self.shared.schedule())
@@ -103,11 +115,21 @@ impl World {
             return;
         };
         // The number comes from the network. One that nobody sent says nothing of a time.
+        let number = published.stamp.number;
         if !answered.was_sent(&self.shared, number) {
             self.totals.unmeasured += 1;
             return;
         }
+        if !is_in_place {
+            self.totals.unexpected += 1;
+            return;
+        }
         let time = now.since(answered.due_at(window.from, number));
+        let receipts = &mut self.sessions_mut().receipts;
+        if !receipts.note(number, token.index, now) {
+            self.totals.duplicates += 1;
+            return;
+        }
         // All members of a room get a publication in the same turn, or nearly so.
         match self.notes.delivered.last_mut() {
             Some((known, count)) if *known == time => *count += 1,

@@ -71,7 +71,7 @@ impl World {
         }
         if !self.take_awaited(token.index, id) {
             // To a command that was given up when its terminal stalled.
-            if self.is_excused(token.index) {
+            if self.excuses_answer(token.index, now) {
                 self.totals.unwell.late_answers += 1;
             } else {
                 self.keep_example(Failure::ReplyUnknown, &format!("a reply to command {id}"));

@@ -28,6 +28,7 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
         self.links[index] = Link::Socket {
             socket,
             generation: token.generation,
+            target: self.target_at(token.index, target),
         };
         Ok(Socket::from_bits(token.index))
     }

@@ -3,8 +3,10 @@
 use super::connection::Connection;
 use super::figures::Handshake;
 use super::{ABRUPT_END, Link, Stage, TlsFailure, TlsLink, TlsReactor};
+use crate::engine::plan::PlannedTarget;
 use crate::failure::Failure;
 use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Token};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tokio_rustls::rustls::Error;
@@ -49,14 +51,30 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         }
     }
 
+    /// The target at an address: a terminal that comes back may have gone to another one than its own.
+    pub(super) fn target_at(&self, index: u32, address: SocketAddr) -> u32 {
+        let number = self.plan.number(self.part, index);
+        let (own, _) = self.plan.target_of(number);
+        let targets = &self.plan.targets;
+        let at = |target: &PlannedTarget| target.address == address;
+        let found = match at(&targets[own]) {
+            true => Some(own),
+            false => targets.iter().position(at),
+        };
+        u32::try_from(found.unwrap_or(own)).expect("targets are few")
+    }
+
     /// A TCP connection is there. With TLS its handshake begins.
     fn handle_connected(&mut self, token: Token, out: &mut Completions) {
-        let Some(&mut Link::Socket { socket, generation }) = self.link(token) else {
+        let Some(&mut Link::Socket {
+            socket,
+            generation,
+            target,
+        }) = self.link(token)
+        else {
             return;
         };
-        let number = self.plan.number(self.part, token.index);
-        let (target, _) = self.plan.target_of(number);
-        let name = self.plan.targets[target].server_name.clone();
+        let name = self.plan.targets[target as usize].server_name.clone();
         let tls = self.plan.tls.as_ref().zip(name);
         let Some((tls, name)) = tls else {
             return out.list.push(Completion::Connected { token });

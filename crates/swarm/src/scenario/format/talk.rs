@@ -94,7 +94,7 @@ pub(crate) struct Flow {
     /// Send it as a binary message.
     #[serde(default)]
     pub binary: bool,
-    /// Who must receive it. Without it the group or, of a request without a stamp, nobody but the caller.
+    /// Who must receive it. Without it the group or, without a stamp and of requests of clients, nobody but who asks.
     pub expect: Option<Expect>,
     /// Where the stamp is in what comes back: a JSON pointer, such as `/data/id`.
     pub stamp_json: Option<String>,
@@ -133,7 +133,7 @@ pub(crate) enum Expect {
     Sender,
     /// All clients.
     All,
-    /// Nobody but the caller, who gets the answer to the request.
+    /// Nobody but who asks, and gets the answer to the request or the command.
     Answer,
 }
 

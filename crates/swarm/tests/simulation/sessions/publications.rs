@@ -3,7 +3,7 @@
 use super::{Manners, World};
 use crate::clock::Nanos;
 use crate::config::Config;
-use crate::echo_stamp::EchoStamp;
+use crate::echo_stamp::{EchoStamp, PublishStamp};
 use crate::engine::plan::{Answer, AnsweredPlan};
 use crate::measure::deliveries::Deliveries;
 use crate::measure::round_trip::Counts;
@@ -36,10 +36,10 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     let mut world = World::of(plan, SimNet::new(1, Faults::NONE), Prng::new(1));
     world.manners = manners;
     world.pass(Duration::from_millis(200));
-    assert_eq!(world.totals().open, 10);
-    let from = world.clock.0.get();
+    assert_eq!(world.run.totals().open, 10);
+    let from = world.run.clock.0.get();
     let until = Nanos(from + 10_000_000_000);
-    world.shared.begin_schedule(Nanos(from), Some(until));
+    world.run.shared.begin_schedule(Nanos(from), Some(until));
     world
 }
 
@@ -54,34 +54,45 @@ impl World {
                 self.answer_publish(index, id, &data);
                 self.manners = slow;
             }
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 1_000_000);
+            self.run.turn();
+            self.run.clock.0.set(self.run.clock.0.get() + 1_000_000);
         }
+    }
+
+    /// Delivers a publication of this number that was to go to this channel.
+    fn invent(&mut self, number: u64, channel: u32) {
+        let run = self.run.plan.run;
+        let stamp = EchoStamp { run, number };
+        let invented = PublishStamp { stamp, channel };
+        self.deliver(format!("\"{}\"", invented.payload(64)).as_bytes());
     }
 
     fn deliveries(&self) -> Deliveries {
         let mut whole = Deliveries::default();
-        let accounts = self.shared.accounts();
+        let accounts = self.run.shared.accounts();
         accounts.for_each(|account| whole.merge(&account.deliveries));
         whole
     }
 
     fn replies(&self) -> Counts {
         let mut whole = Counts::default();
-        let accounts = self.shared.accounts();
+        let accounts = self.run.shared.accounts();
         accounts.for_each(|account| whole.merge(&account.answered.counts));
         whole
     }
 
     fn report(&self) -> DeliveryReport {
-        let window = self.shared.schedule().unwrap();
+        let window = self.run.shared.schedule().unwrap();
         self.deliveries()
             .report(window.from, window.until, &self.replies(), true)
     }
 
     /// Whether every thread has ended its part of the schedule.
     fn ended(&self) -> bool {
-        self.shared.accounts().all(|account| account.answered_ended)
+        self.run
+            .shared
+            .accounts()
+            .all(|account| account.answered_ended)
     }
 }
 
@@ -91,17 +102,15 @@ fn a_publication_that_nobody_made_is_no_delivery() {
     let mut world = crowd(1e-6, 100, Manners::Accepting);
     world.pass(Duration::from_millis(100));
     assert_eq!(world.deliveries().counts.received, 10);
-    let run = world.plan.run;
     for number in [(1 << 48) - 1, 1, 2] {
-        let invented = EchoStamp { run, number };
-        world.deliver(format!("\"{}\"", invented.payload(64)).as_bytes());
+        world.invent(number, 0);
     }
     world.pass(Duration::from_millis(100));
     let deliveries = world.deliveries();
     let counts = (deliveries.counts.expected, deliveries.counts.received);
     assert_eq!(counts, (10, 10));
     assert_eq!(deliveries.times.len(), 10);
-    let totals = world.totals();
+    let totals = world.run.totals();
     assert_eq!((totals.unmeasured, totals.unexpected), (30, 0));
     world.close();
 }
@@ -123,6 +132,39 @@ fn who_gets_what_has_no_reply_does_not_hide_what_others_miss() {
     let counts = world.deliveries().counts;
     assert_eq!((counts.expected, counts.possible), (90, 10));
     assert!(world.ended() && !counts.are_complete());
+    world.close();
+}
+
+#[test]
+fn who_gets_it_twice_does_not_make_up_for_who_does_not_get_it() {
+    let mut world = crowd(1.0, 100, Manners::Unfair);
+    world.pass(Duration::from_millis(10_100));
+    let report = world.report();
+    let DeliveryReport {
+        expected, missed, ..
+    } = report;
+    assert_eq!((expected, missed), (Some(100), Some(50)), "{report:?}");
+    assert_eq!((report.received, world.run.totals().duplicates), (50, 50));
+    assert!(!world.deliveries().counts.are_complete());
+    world.close();
+}
+
+#[test]
+fn a_publication_of_another_channel_is_no_delivery() {
+    let mut world = crowd(1e-6, 100, Manners::Forgetful);
+    world.pass(Duration::from_millis(100));
+    world.invent(0, 1);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.run.totals().unexpected, 10);
+    let report = world.report();
+    assert_eq!((report.received, report.missed), (0, Some(10)));
+    // In its own channel it is one.
+    world.invent(0, 0);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(
+        (world.report().received, world.run.totals().unexpected),
+        (10, 10)
+    );
     world.close();
 }
 
@@ -170,9 +212,12 @@ fn a_server_that_is_slower_than_the_rate_does_not_make_the_schedule_longer() {
     assert_eq!(replies.outstanding(), 0);
     // It goes on with what was given up. That is no reason to wait.
     world.pass(SETTLE * 2);
-    let (counts, window) = (world.deliveries().counts, world.shared.schedule().unwrap());
+    let (counts, window) = (
+        world.deliveries().counts,
+        world.run.shared.schedule().unwrap(),
+    );
     assert!(!world.backlog.is_empty() && !counts.are_complete());
-    let now = Nanos(world.clock.0.get());
+    let now = Nanos(world.run.clock.0.get());
     assert!(!counts.are_awaited(window, replies.last, SETTLE, now));
     assert_eq!(world.report().missed, None);
     world.close();

@@ -7,6 +7,7 @@ use crate::clock::Nanos;
 use crate::engine::crowd::{Partial, World};
 use crate::engine::flows::plan::Wrong;
 use crate::engine::plan::HttpPlan;
+use crate::engine::tls::TlsFailure;
 use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
 use std::borrow::Cow;
@@ -14,6 +15,9 @@ use std::sync::Arc;
 
 /// The server has waited for too long for the request, which may be sent again (RFC 9110, section 15.5.9).
 const REQUEST_TIMEOUT: u16 = 408;
+
+/// How an answer with that status begins.
+const TIMEOUT_LINES: [&[u8; 12]; 2] = [b"HTTP/1.1 408", b"HTTP/1.0 408"];
 
 /// A whole answer.
 struct Whole {
@@ -37,6 +41,25 @@ impl World {
         let asked = asked.filter(|asked| asked.attempt == Some(token.generation));
         let Some(flow) = asked.map(|asked| asked.key.flow) else {
             return self.handle_unasked(reactor, token, bytes);
+        };
+        let crossed;
+        let bytes = match self.take_unasked(token.index, bytes) {
+            None => bytes,
+            Some(unasked) => match Unasked::of(&unasked) {
+                Unasked::Undecided => return self.keep_unasked(token.index, unasked),
+                // Nobody can tell any more what the answer to the request is.
+                Unasked::Other => {
+                    let trouble = Trouble {
+                        failure: Failure::AnswerInvalid,
+                        said: unasked,
+                    };
+                    return self.fail_request(reactor, token, &trouble);
+                }
+                Unasked::Timeout => {
+                    crossed = unasked;
+                    &crossed[..]
+                }
+            },
         };
         let is_to_head = self.request_plan(flow).is_to_head();
         let mut exchange = self.take_answer_to_request(token.index);
@@ -119,11 +142,12 @@ impl World {
         // A server that answers before it has the whole request may never read the rest of it.
         let is_whole_request = !self.outbox.has_unsent(token.index);
         if !whole.keeps || asked.request.closes || !is_whole_request {
-            self.go_dormant(reactor, index, Close::Orderly);
-        } else if !rest.is_empty() {
+            self.note_unasked(rest);
+            return self.go_dormant(reactor, index, Close::Orderly);
+        }
+        self.http_mut().set(index, Flags::ANSWERED, true);
+        if !rest.is_empty() {
             self.handle_unasked(reactor, token, rest);
-        } else {
-            self.http_mut().set(index, Flags::ANSWERED, true);
         }
     }
 
@@ -155,12 +179,39 @@ impl World {
     /// Something came that nobody asked for. It is no answer to the next request (RFC 9112, section 9.2), so the connection ends.
     /// A server that has waited for a request for too long may say so.
     fn handle_unasked<R: Reactor>(&mut self, reactor: &mut R, token: Token, bytes: &[u8]) {
-        if !may_be_timeout(bytes) {
+        let before = self.take_unasked(token.index, bytes);
+        let unasked = before.unwrap_or_else(|| bytes.to_vec());
+        if Unasked::of(&unasked) == Unasked::Undecided {
+            return self.keep_unasked(token.index, unasked);
+        }
+        self.note_unasked(&unasked);
+        self.go_dormant(reactor, token.index as usize, Close::Orderly);
+    }
+
+    fn note_unasked(&mut self, bytes: &[u8]) {
+        if Unasked::of(bytes) == Unasked::Other {
             self.note_fault(Failure::AnswerInvalid, || {
                 format!("without a request: {}", beginning(bytes))
             });
         }
-        self.go_dormant(reactor, token.index as usize, Close::Orderly);
+    }
+
+    /// The beginning of what nobody asked for, with these bytes behind it; none if nothing of that kind was kept.
+    fn take_unasked(&mut self, index: u32, bytes: &[u8]) -> Option<Vec<u8>> {
+        if !matches!(self.partials.get(&index), Some(Partial::Head(_))) {
+            return None;
+        }
+        let Some(Partial::Head(mut unasked)) = self.take_partial(index) else {
+            unreachable!("it is a head")
+        };
+        unasked.extend_from_slice(bytes);
+        Some(unasked)
+    }
+
+    /// Keeps the beginning of what nobody asked for until it is known whether it says 408.
+    fn keep_unasked(&mut self, index: u32, unasked: Vec<u8>) {
+        assert!(unasked.len() < TIMEOUT_LINES[0].len());
+        self.partials.insert(index, Partial::Head(unasked));
     }
 
     /// The server ended or broke the connection of an open terminal.
@@ -196,7 +247,11 @@ impl World {
             true => format!("the connection ended without an answer ({failure})"),
             false => format!("the connection ended within the answer ({failure})"),
         };
-        self.abandon_request(number, Failure::Call(0), &why);
+        let failure = match failure {
+            Failure::Tls(TlsFailure::Truncated) => failure,
+            _ => Failure::Call(0),
+        };
+        self.abandon_request(number, failure, &why);
         self.go_dormant(reactor, index, Close::Reset);
     }
 
@@ -254,11 +309,25 @@ fn read(
     Ok(answer.body.is_done())
 }
 
-/// Whether what came may be an answer with 408, or the beginning of one.
-fn may_be_timeout(bytes: &[u8]) -> bool {
-    let lines: [&[u8]; 2] = [b"HTTP/1.1 408", b"HTTP/1.0 408"];
-    let agrees = |line: &[u8]| bytes.iter().zip(line).all(|(byte, wanted)| byte == wanted);
-    lines.into_iter().any(agrees)
+/// What came that nobody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unasked {
+    /// Too short to tell.
+    Undecided,
+    /// An answer with 408.
+    Timeout,
+    Other,
+}
+
+impl Unasked {
+    fn of(bytes: &[u8]) -> Self {
+        let agrees = |line: &[u8; 12]| bytes.iter().zip(line).all(|(byte, wanted)| byte == wanted);
+        match TIMEOUT_LINES.into_iter().any(agrees) {
+            true if bytes.len() < TIMEOUT_LINES[0].len() => Self::Undecided,
+            true => Self::Timeout,
+            false => Self::Other,
+        }
+    }
 }
 
 /// What came, or its beginning, for people.
@@ -271,12 +340,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_408_is_known_by_any_beginning() {
+    fn a_408_is_known_once_its_status_has_come() {
         let said = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\r\n";
-        assert!((0..said.len()).all(|end| may_be_timeout(&said[..end])));
-        assert!(may_be_timeout(b"HTTP/1.0 408 Request Time-out\r\n"));
+        for end in 0..said.len() {
+            let expected = match end {
+                0..12 => Unasked::Undecided,
+                _ => Unasked::Timeout,
+            };
+            assert_eq!(Unasked::of(&said[..end]), expected, "{end} bytes");
+        }
+        let other = b"HTTP/1.0 408 Request Time-out\r\n";
+        assert_eq!(Unasked::of(other), Unasked::Timeout);
         for other in ["HTTP/1.1 400", "HTTP/1.1 200 OK\r\n", "408", "\x15\x03"] {
-            assert!(!may_be_timeout(other.as_bytes()), "{other}");
+            assert_eq!(Unasked::of(other.as_bytes()), Unasked::Other, "{other}");
         }
     }
 }

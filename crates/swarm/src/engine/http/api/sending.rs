@@ -15,7 +15,7 @@ use std::time::Duration;
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
 impl World {
-    /// Sends the request of a flow from a terminal, which is free. `times` are when it was due, and now.
+    /// Sends the request of a flow from a terminal, which is free. The last two are when it was due, and now.
     pub(in crate::engine) fn send_request_of_flow(
         &mut self,
         index: u32,
@@ -47,7 +47,6 @@ impl World {
             let http = self.http_mut();
             http.set(place, Flags::DORMANT, false);
             http.set(place, Flags::REOPENING, true);
-            self.totals.http.reopened += 1;
             self.opening.reopen(index, now);
         } else if self.terminals[place].phase == Phase::Open {
             self.send_asked(index, now);

@@ -1,0 +1,176 @@
+//! Terminals of HTTP and plain TCP in cases made by hand, on a network without faults.
+
+use super::run::Run;
+use crate::clock::Clock as _;
+use crate::config::{Config, Endpoint, Publish, PublishBody};
+use crate::engine::shared::Shared;
+use crate::measure::push::PushKey;
+use crate::protocol::Protocol;
+use crate::scenario::Scenario;
+use crate::stamp::Stamp;
+use crate::target::Target;
+use myriad_reactor::Driver;
+use myriad_reactor::sim::{Faults, PeerId, SimNet};
+use std::path::Path;
+use std::time::Duration;
+
+const STREAM_HEAD: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+const TALK: &str = r#"
+[terminals]
+count = 1
+protocol = "tcp"
+targets = ["tcp://127.0.0.1:8000"]
+[hold]
+duration = "1000s"
+[opening]
+send = ["login"]
+answers = ["^welcome"]
+[[replies]]
+to = "^prove (.*)"
+send = "proof ${match}"
+"#;
+
+/// A run on one thread.
+fn run(mut config: Config) -> Run {
+    config.driver = Some(Driver::Epoll);
+    config.threads = Some(1);
+    let plan = config.prepare().unwrap().plan;
+    let shared = Shared::of_plan(&plan);
+    Run::new(plan, shared, SimNet::new(1, Faults::NONE))
+}
+
+/// A terminal of events for each of these ports.
+fn streams(ports: &[u16]) -> Run {
+    let target = |port| Target::parse(&format!("http://127.0.0.1:{port}/events")).unwrap();
+    let targets = ports.iter().map(target).collect();
+    let mut config = Config::new(targets, ports.len() as u64);
+    config.protocol = Protocol::Sse;
+    config.duration = Some(Duration::from_mins(10));
+    let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
+    let mut publish = Publish::new(endpoint, Duration::from_secs(1));
+    publish.body = PublishBody::Plain;
+    config.publish = Some(publish);
+    run(config)
+}
+
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+impl Run {
+    /// Takes turns for so many milliseconds.
+    fn pass_turns(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.turn();
+            self.pass(1);
+        }
+    }
+
+    /// Connections that were made since this was last asked, by their port.
+    fn dialed_by_port(&self) -> Vec<(u16, PeerId)> {
+        let dialed = self.net.dialed().into_iter();
+        let mut peers: Vec<_> = dialed.map(|it| (it.target.port(), it.peer)).collect();
+        peers.sort_by_key(|(port, _)| *port);
+        peers
+    }
+
+    fn read_text(&self, peer: PeerId) -> String {
+        String::from_utf8(self.net.read(peer)).unwrap()
+    }
+}
+
+#[test]
+fn a_retry_holds_for_its_own_target_and_who_waits_for_it_is_told_apart() {
+    let mut run = streams(&[8001, 8002]);
+    run.pass_turns(10);
+    let [(_, slow), (_, other)] = run.dialed_by_port()[..] else {
+        panic!("one connection to each")
+    };
+    let said = format!("{STREAM_HEAD}{}", chunk("retry: 60000\n\n"));
+    run.net.write(slow, said.as_bytes());
+    run.net.write(other, STREAM_HEAD.as_bytes());
+    run.pass_turns(10);
+    assert_eq!((run.totals().open, run.totals().http.reopening), (2, 0));
+    for peer in [slow, other] {
+        run.net.write(peer, b"0\r\n\r\n");
+        run.net.close(peer);
+    }
+    run.pass_turns(10);
+    let totals = run.totals();
+    assert_eq!((totals.open, totals.http.reopening), (2, 2));
+    assert_eq!(totals.http.reopened, 0, "nobody has a connection yet");
+    // A second and a quarter at most.
+    run.pass_turns(1500);
+    let [(8002, again)] = run.dialed_by_port()[..] else {
+        panic!("one connection, to the target that gave no time")
+    };
+    run.net.write(again, STREAM_HEAD.as_bytes());
+    run.pass_turns(10);
+    let totals = run.totals();
+    assert_eq!((totals.http.reopened, totals.http.reopening), (1, 1));
+    assert_eq!((totals.open, totals.lost), (2, 0));
+}
+
+#[test]
+fn events_that_came_whole_count_also_before_a_broken_chunk() {
+    for is_apart in [true, false] {
+        let mut run = streams(&[8001]);
+        run.pass_turns(10);
+        let (_, peer) = run.dialed_by_port()[0];
+        let (stream, sequence) = (0, 1);
+        let key = PushKey::Own { stream, sequence };
+        let roll = run.shared.call_roll(1, |_| true);
+        let now = run.clock.now();
+        run.shared.ledger.publish(key, 1, roll, now, now);
+        let stamp = Stamp {
+            run: run.plan.run,
+            stream,
+            sequence,
+        };
+        run.net.write(peer, STREAM_HEAD.as_bytes());
+        if is_apart {
+            run.pass_turns(10);
+        }
+        let event = chunk(&format!("data: {}\n\n", stamp.payload(40)));
+        run.net.write(peer, format!("{event}zz\r\n").as_bytes());
+        run.pass_turns(10);
+        let totals = run.totals();
+        assert_eq!((totals.opened, totals.messages, totals.lost), (1, 1, 1));
+    }
+}
+
+#[test]
+fn whoever_is_asked_while_it_opens_replies() {
+    let scenario = Scenario::parse(Path::new("talk.toml"), TALK, &[]).unwrap();
+    let mut run = run(scenario.config);
+    run.pass_turns(10);
+    let (_, peer) = run.dialed_by_port()[0];
+    assert_eq!(run.read_text(peer), "login\n");
+    run.net.write(peer, b"prove 17\n");
+    run.pass_turns(10);
+    assert_eq!(run.read_text(peer), "proof 17\n");
+    assert_eq!(run.totals().opened, 0);
+    run.net.write(peer, b"welcome\n");
+    run.pass_turns(10);
+    assert_eq!(run.totals().opened, 1);
+}
+
+#[test]
+fn what_a_server_asks_for_at_once_is_bounded() {
+    let reply = "r".repeat(2000);
+    let text = format!("{TALK}[[replies]]\nto = \"^p$\"\nsend = \"{reply}\"\n");
+    let scenario = Scenario::parse(Path::new("talk.toml"), &text, &[]).unwrap();
+    let mut run = run(scenario.config);
+    run.pass_turns(10);
+    let (_, peer) = run.dialed_by_port()[0];
+    run.net.write(peer, b"welcome\n");
+    run.pass_turns(10);
+    run.net.read(peer);
+    // Four megabytes of replies.
+    run.net.write(peer, "p\n".repeat(2000).as_bytes());
+    run.pass_turns(100);
+    let bytes = run.net.read(peer).len();
+    assert!((2000..512 << 10).contains(&bytes), "{bytes}");
+}
