@@ -176,11 +176,6 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
     } else {
         traffic.messages_per_s
     };
-    let copies = servers.saturating_add(replicas - 1);
-    let bits = float(copies) * message * 8.0 * rate;
-    let cores = rate
-        * (float(replicas) * costs::BROKER_STORE_S.value
-            + float(servers) * costs::BROKER_COPY_S.value);
     let deliveries = traffic.deliveries_per_s(chain.connections) * float(connections);
     vec![
         figure(
@@ -193,33 +188,8 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
             elsewhere,
             "nodes outside the region of the streams",
         ),
-        Figure::new(
-            "the broker sends",
-            bits,
-            Unit::BitsPerSecond,
-            format!(
-                "({} to nodes + {} to other replicas) × {} B × 8 × publications at {}/s",
-                count(servers),
-                count(replicas - 1),
-                significant(message),
-                significant(rate)
-            ),
-        )
-        .from(&sources),
-        Figure::new(
-            "the NATS servers work",
-            cores,
-            Unit::Cores,
-            format!(
-                "publications at {}/s × ({} × {} µs to store one + {} × {} µs to send one)",
-                significant(rate),
-                count(replicas),
-                significant(costs::BROKER_STORE_S.value * 1e6),
-                count(servers),
-                significant(costs::BROKER_COPY_S.value * 1e6)
-            ),
-        )
-        .from(&[costs::BROKER_STORE_S.source, costs::BROKER_COPY_S.source]),
+        sent(servers, replicas, message, rate),
+        worked(servers, replicas, rate),
         Figure::new(
             "deliveries to clients",
             deliveries,
@@ -231,4 +201,43 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
             ),
         ),
     ]
+}
+
+/// What the NATS servers send, in bits a second.
+fn sent(servers: u64, replicas: u64, message: f64, rate: f64) -> Figure {
+    let copies = servers.saturating_add(replicas - 1);
+    let bits = float(copies) * message * 8.0 * rate;
+    Figure::new(
+        "the broker sends",
+        bits,
+        Unit::BitsPerSecond,
+        format!(
+            "({} to nodes + {} to other replicas) × {} B × 8 × publications at {}/s",
+            count(servers),
+            count(replicas - 1),
+            significant(message),
+            significant(rate)
+        ),
+    )
+    .from(&[costs::BROKER_BYTES.source])
+}
+
+/// What the NATS servers work, in cores.
+fn worked(servers: u64, replicas: u64, rate: f64) -> Figure {
+    let store_s = float(replicas) * costs::BROKER_STORE_S.value;
+    let cores = rate * (store_s + float(servers) * costs::BROKER_COPY_S.value);
+    Figure::new(
+        "the NATS servers work",
+        cores,
+        Unit::Cores,
+        format!(
+            "publications at {}/s × ({} × {} µs to store one + {} × {} µs to send one)",
+            significant(rate),
+            count(replicas),
+            significant(costs::BROKER_STORE_S.value * 1e6),
+            count(servers),
+            significant(costs::BROKER_COPY_S.value * 1e6)
+        ),
+    )
+    .from(&[costs::BROKER_STORE_S.source, costs::BROKER_COPY_S.source])
 }

@@ -55,7 +55,7 @@ impl Partitions {
             return self.first;
         }
         let partition = name_hash(channel) % u64::from(self.count);
-        LogId(self.first.0 + partition as u16)
+        LogId(self.first.0 + u16::try_from(partition).expect("fewer than the count"))
     }
 
     /// All of them.

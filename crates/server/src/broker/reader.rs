@@ -246,6 +246,14 @@ impl Reader {
 
     /// Whether the stream still has what was read.
     async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
+        // What was read since may all be of the stream as it is now.
+        if let Some(Check { anchor, .. }) = &self.check {
+            let next = look_from(&self.link, &self.log, anchor.sequence).await?;
+            let same_place = next.filter(|next| next.sequence == anchor.sequence);
+            if same_place.is_some_and(|entry| entry.stored_ns != anchor.stored_ns) {
+                return Ok(false);
+            }
+        }
         let mut found = Vec::new();
         for anchor in self.reading.anchors() {
             let next = look_from(&self.link, &self.log, anchor.sequence).await?;
@@ -265,7 +273,7 @@ impl Reader {
     fn check_after_pause(&mut self) {
         let has_paused = self.moved.elapsed() > PAUSE;
         self.moved = Instant::now();
-        if !has_paused || !self.reading.is_live() {
+        if !has_paused {
             return;
         }
         let newest = self.reading.anchors().first().copied();

@@ -116,6 +116,8 @@ struct World {
     numbers: u64,
     /// When there is a leader again, and what it lacks.
     election: Option<(Instant, u64)>,
+    /// The servers have lost the end of the log.
+    has_cut: bool,
     /// When a node's connection is back.
     cuts: Vec<Option<Instant>>,
     /// When a node that was stopped continues.
@@ -138,6 +140,7 @@ impl World {
             nodes_ever: 0,
             numbers: 0,
             election: None,
+            has_cut: false,
             cuts: vec![None; plan.nodes],
             stops: vec![None; plan.nodes],
         }
@@ -300,6 +303,9 @@ impl World {
         }
         self.cloud.lose_leader();
         // Servers need a while to find that a leader has gone; one that steps down is followed at once.
+        // What nodes do about a loss may be lost itself by the next one, so there is one.
+        let cuts_log = cuts_log && !self.has_cut;
+        self.has_cut |= cuts_log;
         let (lost, first_ms) = if cuts_log {
             // Perhaps nothing is left.
             let all = self.prng.one_in(8);
