@@ -28,6 +28,13 @@ class Publisher:
             raise RuntimeError(f"{method}: {body['error']}")
         return body
 
+    def publish_all(self, publications):
+        """Publishes `(channel, data)` in one request. An answer comes when the node has read the publication."""
+        commands = [{"publish": {"channel": channel, "data": data}} for channel, data in publications]
+        replies = self.post("batch", {"commands": commands, "parallel": True})["replies"]
+        if failed := [reply for reply in replies if "error" in reply]:
+            raise RuntimeError(f"{len(failed)} of {len(replies)} publications were refused: {failed[0]}")
+
     def seconds_of(self, number):
         began = time.perf_counter()
         self.post("publish", {"channel": f"c{number % CHANNELS}", "data": {"n": number}})
@@ -81,8 +88,4 @@ def measure_start(options):
 def fill(publisher, count):
     """Publishes to so many channels."""
     for first in range(0, count, BATCH):
-        numbers = range(first, first + BATCH)
-        commands = [{"publish": {"channel": f"k{number}", "data": {"n": number}}} for number in numbers]
-        replies = publisher.post("batch", {"commands": commands, "parallel": True})["replies"]
-        if failed := [reply for reply in replies if "error" in reply]:
-            raise RuntimeError(f"{len(failed)} of {BATCH} publications were refused: {failed[0]}")
+        publisher.publish_all((f"k{number}", {"n": number}) for number in range(first, first + BATCH))

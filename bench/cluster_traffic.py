@@ -1,13 +1,11 @@
 """What NATS does for a publication: the bytes that it sends to a node, and the time of its processor."""
 
 from cluster_figure import Figure
-from cluster_latency import Publisher
+from cluster_latency import BATCH, CHANNELS, Publisher
 from cluster_stage import Stage, say
 from processes import cpu_seconds
 
 PAYLOAD_BYTES = 100
-CHANNELS = 50
-BATCH = 1_000
 PUBLICATIONS = 40_000
 # Nodes that read each publication: the time to store one is what is left when nobody reads.
 READERS = (1, 4)
@@ -30,13 +28,9 @@ def cost(options, count, nodes):
 
 
 def publish(publisher, data, count):
-    """Publishes to so many channels in turn. An answer comes when the node that was asked has read the publication."""
+    """Publishes to the channels in turn."""
     for first in range(0, count, BATCH):
-        numbers = range(first, first + BATCH)
-        commands = [{"publish": {"channel": f"c{number % CHANNELS}", "data": data}} for number in numbers]
-        replies = publisher.post("batch", {"commands": commands, "parallel": True})["replies"]
-        if failed := [reply for reply in replies if "error" in reply]:
-            raise RuntimeError(f"{len(failed)} of {BATCH} publications were refused: {failed[0]}")
+        publisher.publish_all((f"c{number % CHANNELS}", data) for number in range(first, first + BATCH))
 
 
 def measure(options):

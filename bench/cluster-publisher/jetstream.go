@@ -14,13 +14,18 @@ type underWay struct {
 	sent   time.Time
 }
 
-// openJetStream connects to a NATS server, and begins to publish there.
-func openJetStream(s *settings, number int, m *meter) error {
+// connect makes a connection of its own.
+func connect(s *settings, number int) (nats.JetStreamContext, error) {
 	connection, err := nats.Connect(s.url(number))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	stream, err := connection.JetStream()
+	return connection.JetStream()
+}
+
+// openJetStream connects to a NATS server, and begins to publish there.
+func openJetStream(s *settings, number int, m *meter) error {
+	stream, err := connect(s, number)
 	if err != nil {
 		return err
 	}
@@ -62,11 +67,7 @@ func awaitInOrder(queue <-chan underWay, m *meter) {
 
 // openReader begins to read all messages, over a connection of its own, and does nothing with them.
 func openReader(s *settings, number int) error {
-	connection, err := nats.Connect(s.url(number))
-	if err != nil {
-		return err
-	}
-	stream, err := connection.JetStream()
+	stream, err := connect(s, number)
 	if err != nil {
 		return err
 	}
