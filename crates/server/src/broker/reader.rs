@@ -248,17 +248,15 @@ impl Reader {
     async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
         // What was read since may all be of the stream as it is now.
         if let Some(Check { anchor, .. }) = &self.check {
-            let next = look_from(&self.link, &self.log, anchor.sequence).await?;
-            let same_place = next.filter(|next| next.sequence == anchor.sequence);
-            if same_place.is_some_and(|entry| entry.stored_ns != anchor.stored_ns) {
+            let entry = entry_at(&self.link, &self.log, anchor.sequence).await?;
+            if entry.is_some_and(|entry| entry.stored_ns != anchor.stored_ns) {
                 return Ok(false);
             }
         }
         let mut found = Vec::new();
         for anchor in self.reading.anchors() {
-            let next = look_from(&self.link, &self.log, anchor.sequence).await?;
-            let same_place = next.filter(|next| next.sequence == anchor.sequence);
-            let stored_ns = same_place.map(|entry| entry.stored_ns);
+            let entry = entry_at(&self.link, &self.log, anchor.sequence).await?;
+            let stored_ns = entry.map(|entry| entry.stored_ns);
             found.push((anchor, stored_ns));
             if stored_ns.is_some() {
                 break;
@@ -288,7 +286,7 @@ impl Reader {
             earlier.answer.abort();
         }
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
-        let answer = async move { look_from(&link, &log, anchor.sequence).await };
+        let answer = async move { entry_at(&link, &log, anchor.sequence).await };
         let answer = tokio::spawn(answer);
         self.check = Some(Check { anchor, answer });
     }
@@ -304,9 +302,7 @@ impl Reader {
         };
         let anchor = check.anchor;
         match check.answer.await {
-            Ok(Ok(Some(found)))
-                if found.sequence == anchor.sequence && found.stored_ns != anchor.stored_ns =>
-            {
+            Ok(Ok(Some(found))) if found.stored_ns != anchor.stored_ns => {
                 self.has_changed = true;
                 Err(Fault::Changed)
             }
@@ -530,6 +526,12 @@ impl Reader {
 async fn look_from(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>, FeedError> {
     let which = Which::From(sequence);
     link.servers.look(Way::Reading, log, which).await
+}
+
+/// The message in a place; none if it has gone.
+async fn entry_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>, FeedError> {
+    let next = look_from(link, log, sequence).await?;
+    Ok(next.filter(|next| next.sequence == sequence))
 }
 
 /// Answers those whose messages are stored.
