@@ -39,6 +39,8 @@ impl Refusals {
 enum Answer {
     /// The head has not ended.
     Incomplete,
+    /// Hints; the answer that counts begins after so many bytes.
+    Interim { head_bytes: usize },
     /// A WebSocket; frames begin after so many bytes.
     Granted { head_bytes: usize, agreed: Agreed },
     /// No WebSocket.
@@ -77,34 +79,36 @@ impl World {
         now: Nanos,
     ) {
         let index = token.index as usize;
-        let interim_bytes = interim_bytes(bytes);
-        let bytes = &mut bytes[interim_bytes..];
-        match self.judge_answer(token, bytes) {
-            Answer::Incomplete => self.await_more(token, bytes),
-            Answer::Granted { head_bytes, agreed } => {
-                self.note_agreed(token.index, agreed);
-                if self.sessions.is_some() {
-                    self.begin_session(token);
-                } else if self.begin_talk(token) {
-                    self.terminals[index].phase = Phase::Joining;
-                } else {
-                    self.note_opened(index, now);
+        let mut bytes = bytes;
+        loop {
+            match self.judge_answer(token, bytes) {
+                Answer::Interim { head_bytes } => bytes = &mut bytes[head_bytes..],
+                Answer::Incomplete => return self.await_more(token, bytes),
+                Answer::Granted { head_bytes, agreed } => {
+                    self.note_agreed(token.index, agreed);
+                    if self.sessions.is_some() {
+                        self.begin_session(token);
+                    } else if self.begin_talk(token) {
+                        self.terminals[index].phase = Phase::Joining;
+                    } else {
+                        self.note_opened(index, now);
+                    }
+                    return self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
                 }
-                self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
-            }
-            Answer::Refused {
-                failure,
-                said_from,
-                more,
-            } => {
-                let is_kept = self.refusals.is_kept(failure, token);
-                if is_kept && more {
-                    return self.await_more(token, bytes);
+                Answer::Refused {
+                    failure,
+                    said_from,
+                    more,
+                } => {
+                    let is_kept = self.refusals.is_kept(failure, token);
+                    if is_kept && more {
+                        return self.await_more(token, bytes);
+                    }
+                    if is_kept {
+                        self.keep_answer(failure, &bytes[said_from..]);
+                    }
+                    return self.fail_attempt(reactor, index, failure, now);
                 }
-                if is_kept {
-                    self.keep_answer(failure, &bytes[said_from..]);
-                }
-                self.fail_attempt(reactor, index, failure, now);
             }
         }
     }
@@ -171,6 +175,10 @@ impl World {
             Ok(None) => return Answer::Incomplete,
             Err(_) => return invalid,
         };
+        if head.is_interim() {
+            let head_bytes = head.head_bytes();
+            return Answer::Interim { head_bytes };
+        }
         let key = self
             .plan
             .key(self.plan.number(self.part, token.index), token.generation);
@@ -217,17 +225,6 @@ impl World {
         let mut offered = offers.flat_map(|(_, list)| list.split(','));
         offered.any(|one| one.trim().as_bytes() == subprotocol)
     }
-}
-
-/// How many bytes of interim answers there are in front of the one that counts. A server may send hints first.
-fn interim_bytes(bytes: &[u8]) -> usize {
-    let mut interim = 0;
-    while let Ok(Some(head)) = parse_response(&bytes[interim..], HeadLimits::default())
-        && head.is_interim()
-    {
-        interim += head.head_bytes();
-    }
-    interim
 }
 
 /// Whether more of a body will come than the `received` bytes, and is wanted.
