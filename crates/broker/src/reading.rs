@@ -169,6 +169,12 @@ impl Reading {
         self.anchors.push_back(stored);
     }
 
+    /// The entry that was read last, if none is known to have gone since.
+    #[must_use]
+    pub fn newest(&self) -> Option<Anchor> {
+        self.anchors.back().copied()
+    }
+
     /// The entries to look for in a log that is opened again, until one is found.
     #[must_use]
     pub fn anchors(&self) -> Vec<Anchor> {

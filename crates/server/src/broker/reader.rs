@@ -15,6 +15,7 @@ use super::remarks::Remark;
 use super::servers::{FeedError, Stored, Way, Which};
 use myriad_broker::{Anchor, Extent, Opened, Reading, Step};
 use myriad_shard::{LogEntry, LogEvent, NotPublished, Position};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,8 +30,9 @@ const BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// Between two attempts to open a log.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// After a pause like this the stream is asked whether the last entry is still the same: in it, another server may have become its leader.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Entries that were stored further apart than this: in between, a server without the last ones may have become the stream's leader.
+/// NATS needs longer than that to elect one.
+const PAUSE_NS: i128 = 1_000_000_000;
 /// Messages that are asked for one by one behind a fault.
 const LOOKED_AT_MAX: usize = 64;
 /// Opening a log takes a few requests.
@@ -81,10 +83,23 @@ impl Clock {
     }
 }
 
-/// A question for an entry that was read.
+/// A question for entries that were read.
 struct Check {
-    anchor: Anchor,
-    answer: JoinHandle<Result<Option<Stored>, FeedError>>,
+    /// The newest first.
+    anchors: Vec<Anchor>,
+    answer: JoinHandle<Result<Found, FeedError>>,
+}
+
+/// Entries that were looked for, up to the first one that is still there, and when what stands in its place was stored.
+#[derive(Debug)]
+struct Found(Vec<(Anchor, Option<i128>)>);
+
+impl Found {
+    /// Whether another entry stands in the place of one.
+    fn has_other(&self) -> bool {
+        let mut found = self.0.iter();
+        found.any(|(anchor, stored_ns)| stored_ns.is_some_and(|ns| ns != anchor.stored_ns))
+    }
 }
 
 /// Reads one log.
@@ -108,9 +123,9 @@ pub(super) struct Reader {
     was_live: bool,
     /// There was a feed before.
     was_followed: bool,
-    /// When the last message was read.
-    moved: Instant,
-    /// Whether an entry is still the same.
+    /// The last entries before each pause, which may be others now. They are looked at one after the other.
+    doubts: VecDeque<Vec<Anchor>>,
+    /// Whether some of them are still the same.
     check: Option<Check>,
     /// The stream is not what this node has read.
     has_changed: bool,
@@ -134,7 +149,7 @@ impl Reader {
             tried: Instant::now(),
             was_live: false,
             was_followed: false,
-            moved: Instant::now(),
+            doubts: VecDeque::new(),
             check: None,
             has_changed: false,
         }
@@ -180,6 +195,7 @@ impl Reader {
                 _ = ticks.tick() => {
                     self.tell_position();
                     self.finish_check().await?;
+                    self.check_next();
                     if self.log.is_suspect() {
                         return Err(Fault::Changed);
                     }
@@ -236,6 +252,7 @@ impl Reader {
         self.reading.handle_opened(opened, &mut steps);
         self.has_changed = false;
         self.check = None;
+        self.doubts.clear();
         self.log.clear_suspicion();
         self.heard = Instant::now();
         self.last_beat = mark.sequence;
@@ -247,48 +264,42 @@ impl Reader {
     /// Whether the stream still has what was read.
     async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
         // What was read since may all be of the stream as it is now.
-        if let Some(Check { anchor, .. }) = &self.check {
-            let entry = entry_at(&self.link, &self.log, anchor.sequence).await?;
-            if entry.is_some_and(|entry| entry.stored_ns != anchor.stored_ns) {
+        let asked = self.check.iter().map(|check| &check.anchors);
+        for anchors in asked.chain(&self.doubts) {
+            if look_for(&self.link, &self.log, anchors).await?.has_other() {
                 return Ok(false);
             }
         }
-        let mut found = Vec::new();
-        for anchor in self.reading.anchors() {
-            let entry = entry_at(&self.link, &self.log, anchor.sequence).await?;
-            let stored_ns = entry.map(|entry| entry.stored_ns);
-            found.push((anchor, stored_ns));
-            if stored_ns.is_some() {
-                break;
-            }
-        }
+        let Found(found) = look_for(&self.link, &self.log, &self.reading.anchors()).await?;
         let has_read = self.reading.position() > 0;
         Ok(!has_read || self.reading.still_has(extent, found))
     }
 
-    /// After a pause, asks whether the last entry before it is still the same. If a server without the stream's end leads it since, what
-    /// was stored meanwhile has places that this node has read, and what comes now looks as if nothing were missing.
-    fn check_after_pause(&mut self) {
-        let has_paused = self.moved.elapsed() > PAUSE;
-        self.moved = Instant::now();
-        if !has_paused {
+    /// An entry is read that was stored long after the one before it. The last ones are looked at again: if a server without the stream's end
+    /// leads it since, what was stored meanwhile has places that this node has read, and what comes now looks as if nothing were missing.
+    /// By the servers' clock, because this node may have stood still. What was stored before the log was opened is all of one stream.
+    fn note_pause(&mut self, stored_ns: i128, clock: Clock) {
+        if stored_ns <= clock.stored_ns {
             return;
         }
-        let newest = self.reading.anchors().first().copied();
-        if let Some(anchor) = newest.filter(|one| one.sequence == self.reading.position()) {
-            self.begin_check(anchor);
+        let newest = self.reading.newest();
+        if newest.is_some_and(|newest| stored_ns - newest.stored_ns > PAUSE_NS) {
+            self.doubts.push_back(self.reading.anchors());
         }
     }
 
-    /// Asks for an entry, instead of an earlier one for which the answer is still to come: where this one is the same, so is that.
-    fn begin_check(&mut self, anchor: Anchor) {
-        if let Some(earlier) = self.check.take() {
-            earlier.answer.abort();
+    /// Asks for the next entries in doubt, unless an answer is still to come.
+    fn check_next(&mut self) {
+        if self.check.is_some() {
+            return;
         }
+        let Some(anchors) = self.doubts.pop_front() else {
+            return;
+        };
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
-        let answer = async move { entry_at(&link, &log, anchor.sequence).await };
-        let answer = tokio::spawn(answer);
-        self.check = Some(Check { anchor, answer });
+        let asked = anchors.clone();
+        let answer = tokio::spawn(async move { look_for(&link, &log, &asked).await });
+        self.check = Some(Check { anchors, answer });
     }
 
     /// Looks at the answer, if there is one.
@@ -300,15 +311,14 @@ impl Reader {
         let Some(check) = self.check.take_if(is_answered) else {
             return Ok(());
         };
-        let anchor = check.anchor;
         match check.answer.await {
-            Ok(Ok(Some(found))) if found.stored_ns != anchor.stored_ns => {
+            Ok(Ok(found)) if found.has_other() => {
                 self.has_changed = true;
                 Err(Fault::Changed)
             }
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => {
-                self.begin_check(anchor);
+                self.doubts.push_front(check.anchors);
                 Ok(())
             }
         }
@@ -323,7 +333,7 @@ impl Reader {
     }
 
     async fn handle_message(&mut self, message: Stored, clock: Clock) -> Result<(), Fault> {
-        self.check_after_pause();
+        self.note_pause(message.stored_ns, clock);
         let sequence = message.sequence;
         let age = clock.age(message.stored_ns);
         let is_beat = *message.subject == *self.beat;
@@ -528,10 +538,19 @@ async fn look_from(link: &Link, log: &Log, sequence: u64) -> Result<Option<Store
     link.servers.look(Way::Reading, log, which).await
 }
 
-/// The message in a place; none if it has gone.
-async fn entry_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>, FeedError> {
-    let next = look_from(link, log, sequence).await?;
-    Ok(next.filter(|next| next.sequence == sequence))
+/// Looks for entries, until one of them is still there: those before it are the same if it is.
+async fn look_for(link: &Link, log: &Log, anchors: &[Anchor]) -> Result<Found, FeedError> {
+    let mut found = Vec::new();
+    for anchor in anchors {
+        let next = look_from(link, log, anchor.sequence).await?;
+        let same_place = next.filter(|next| next.sequence == anchor.sequence);
+        let stored_ns = same_place.map(|entry| entry.stored_ns);
+        found.push((*anchor, stored_ns));
+        if stored_ns.is_some() {
+            break;
+        }
+    }
+    Ok(Found(found))
 }
 
 /// Answers those whose messages are stored.
