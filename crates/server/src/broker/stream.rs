@@ -43,7 +43,7 @@ pub(super) async fn ensure(
             if said.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP =>
         {
             failed(
-                "cannot be made, because another stream has its subjects: the namespace was in another number of streams before; set broker-partitions back, or choose another broker-prefix, or delete the streams of the namespace with their histories"
+                "cannot be made, because another stream has its subjects: the namespace had another number of streams before; set broker-partitions back, or choose another broker-prefix, or delete the streams of the namespace with their histories"
                     .to_owned(),
             )
         }
