@@ -2,7 +2,8 @@
 
 The rules, for each channel:
 
-* a subscriber gets offsets that rise within an epoch, and no publication twice;
+* a subscriber gets offsets that rise within an epoch, and no publication twice, unless it was told of a loss in between: then it has the
+  publication at the same offset, by which it can leave it out;
 * all subscribers, and the publisher, know a publication by the same offset of the same epoch;
 * a subscriber that was not told of a loss gets every acknowledged publication of its time.
 
@@ -33,6 +34,8 @@ class Subscription:
     got: dict = field(default_factory=dict)
     # Positions at which its time began: what came before may be missing.
     begins: list = field(default_factory=list)
+    # By the number of a publication: how often the time had begun when it came.
+    got_in: dict = field(default_factory=dict)
 
 
 class Ledger:
@@ -65,10 +68,15 @@ class Ledger:
         where = f"{subscription.name}, channel {subscription.channel}"
         if offset <= subscription.offset:
             self.faults.append(f"{where}: offset {offset} came after {subscription.offset}")
-        if number in subscription.got:
+        again = number in subscription.got
+        is_known = subscription.got.get(number) == (subscription.epoch, offset)
+        if again and is_known and subscription.got_in[number] < len(subscription.begins):
+            self.counts["again after a loss"] += 1
+        elif again:
             self.faults.append(f"{where}: publication {number} came twice, at {subscription.got[number]} and {offset}")
         subscription.offset = max(subscription.offset, offset)
         subscription.got[number] = (subscription.epoch, offset)
+        subscription.got_in[number] = len(subscription.begins)
         self.counts["received"] += 1
 
     def missing(self):

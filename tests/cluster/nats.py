@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -40,13 +41,18 @@ def program_or_exit():
 
 
 def free_ports(count):
-    """Ports of loopback that nobody has. They may be taken by others before they are used, which seldom happens."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports of loopback that nobody has, below those that outgoing connections take by themselves. Others may take them before they are
+    used, which seldom happens."""
+    ports = []
+    while len(ports) < count:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
     return ports
 
 

@@ -54,6 +54,19 @@ def test_a_loss_that_is_told_is_no_fault(ledger):
     assert ledger.judge() == []
 
 
+def test_again_after_a_loss_is_no_fault_at_the_same_place(ledger):
+    subscription = listener(ledger)
+    ledger.note_received(subscription, 1, 11)
+    ledger.note_received(subscription, 2, 12)
+    ledger.note_begin(subscription, "e", 11, "recovered: false")
+    ledger.note_received(subscription, 2, 12)
+    ledger.note_received(subscription, 3, 13)
+    assert ledger.judge() == []
+    ledger.note_begin(subscription, "e", 11, "recovered: false")
+    ledger.note_received(subscription, 2, 13)
+    assert ledger.judge()[0] == "s, channel a: publication 2 came twice, at ('e', 12) and 13"
+
+
 def test_twice_and_out_of_order_are_named(ledger):
     subscription = listener(ledger)
     for number in (1, 3, 2):
