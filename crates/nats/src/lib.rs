@@ -1,5 +1,9 @@
-//! Connections to NATS: addresses, who we are there, and TLS.
+//! Connections to NATS: addresses, who we are there, and TLS; and a small client of our own ([`raw`]).
 #![forbid(unsafe_code)]
+
+pub mod raw;
+
+pub use raw::{RawConnection, RawError, RawMessage};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use std::path::PathBuf;
@@ -19,7 +23,7 @@ pub struct Nats {
     pub url: String,
     /// A file of credentials, as `nsc` and `nk` write them.
     pub credentials: Option<PathBuf>,
-    /// A file of certificates (PEM) of authorities that are trusted beside the machine's.
+    /// A file of certificates (PEM) of authorities that are trusted instead of the machine's.
     pub ca: Option<PathBuf>,
     /// Our certificate and its key (PEM files), where the servers want one.
     pub identity: Option<(PathBuf, PathBuf)>,

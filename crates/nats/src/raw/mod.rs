@@ -1,0 +1,217 @@
+//! A small client for NATS, for very many subscriptions over one connection.
+//!
+//! async-nats takes 4.9 KB for each subscription, and ends the connection at a subject or a header with a Unicode space. This client
+//! keeps nothing for a subscription, and splits where the protocol says. It has no queue groups, no requests, and no reconnecting: what a
+//! new connection is to hear, its owner knows best.
+//!
+//! [`Nats::connect_raw`](crate::Nats::connect_raw) gives a [`RawConnection`]. Its calls
+//! ([`subscribe`](RawConnection::subscribe), [`unsubscribe`](RawConnection::unsubscribe), [`publish`](RawConnection::publish)) only
+//! add lines to what waits. [`poll_next`](RawConnection::poll_next) does everything else: it writes, reads, answers the server, asks it
+//! for signs of life, and gives messages. An owner that does not poll it for a minute loses the connection, because the server is not
+//! answered.
+
+mod connect;
+mod credentials;
+mod headers;
+mod link;
+mod outgoing;
+mod parse;
+mod pulse;
+mod tls;
+
+pub use headers::parse_headers;
+pub use parse::{Op, Parser, ProtocolError};
+
+use async_nats::Subject;
+use bytes::Bytes;
+use link::Link;
+use pulse::{Beat, Pulse, SILENCE_MAX};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+use thiserror::Error;
+
+/// A connection to one NATS server.
+///
+/// It has ended after the first error, and every later call of [`RawConnection::poll_next`] says [`RawError::Ended`].
+pub struct RawConnection {
+    link: Link,
+    pulse: Pulse,
+    last_sid: u64,
+    has_ended: bool,
+}
+
+/// A message of a subscription.
+///
+/// Its parts are pieces of the buffer that they were read to, of 64 KiB or more, which they keep in memory. Copy what is to be kept
+/// for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawMessage {
+    /// What it was published to. Bytes that are no UTF-8 are replaced.
+    pub subject: Subject,
+    /// The subscription.
+    pub sid: u64,
+    /// Where an answer is to be sent.
+    pub reply: Option<Subject>,
+    /// The block of headers, for [`parse_headers`].
+    pub headers: Option<Bytes>,
+    /// The message itself.
+    pub payload: Bytes,
+}
+
+/// Why a connection has ended.
+#[derive(Debug, Error)]
+pub enum RawError {
+    /// The network failed.
+    #[error("the connection to the NATS server broke: {0}")]
+    Io(#[from] io::Error),
+    /// The server closed the connection.
+    #[error("the NATS server closed the connection")]
+    Ended,
+    /// The server sent nothing for 11 s, though it was asked.
+    #[error("the NATS server has been silent for {} s", SILENCE_MAX.as_secs())]
+    Silent,
+    /// The server sent an error: its text. It ends the connection also where the server would let it live, as after a subscription
+    /// that is not permitted: see [`RawError::forbidden_subject`].
+    #[error("the NATS server says: {0}{hint}", hint = advice(.0))]
+    Server(String),
+    /// The server sent something that no NATS server sends.
+    #[error("the NATS server sent what cannot be understood: {0}")]
+    Protocol(#[from] ProtocolError),
+}
+
+impl RawConnection {
+    fn over(link: Link) -> Self {
+        Self {
+            link,
+            pulse: Pulse::start(),
+            last_sid: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Subscribes to a subject. Returns the id of the subscription: 1, 2 and so on.
+    ///
+    /// # Panics
+    /// The subject is empty or contains a space or a control character of ASCII.
+    pub fn subscribe(&mut self, subject: &str) -> u64 {
+        assert_word(subject);
+        self.last_sid += 1;
+        let sid = self.last_sid;
+        self.link.outgoing.line(format_args!("SUB {subject} {sid}"));
+        sid
+    }
+
+    /// Ends a subscription. Messages that are on their way still come.
+    pub fn unsubscribe(&mut self, sid: u64) {
+        self.link.outgoing.line(format_args!("UNSUB {sid}"));
+    }
+
+    /// Publishes a message, behind all that was asked for before. A server refuses one that is larger than it is set to take, with an
+    /// error.
+    ///
+    /// # Panics
+    /// A subject is empty or contains a space or a control character of ASCII.
+    pub fn publish(&mut self, subject: &str, reply: Option<&str>, payload: &[u8]) {
+        assert_word(subject);
+        let outgoing = &mut self.link.outgoing;
+        match reply {
+            Some(reply) => {
+                assert_word(reply);
+                outgoing.message(format_args!("PUB {subject} {reply}"), payload);
+            }
+            None => outgoing.message(format_args!("PUB {subject}"), payload),
+        }
+    }
+
+    /// A subject for answers that nobody can guess.
+    #[must_use]
+    pub fn new_inbox(&self) -> String {
+        format!("_INBOX.{:032x}", u128::from_ne_bytes(random()))
+    }
+
+    /// The next message. Writes what waits, and keeps the connection alive, while it is polled.
+    ///
+    /// # Errors
+    /// The connection has ended, and why.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<RawMessage, RawError>> {
+        if self.has_ended {
+            return Poll::Ready(Err(RawError::Ended));
+        }
+        let heard = ready!(self.poll_message(context));
+        self.has_ended = heard.is_err();
+        Poll::Ready(heard)
+    }
+
+    /// The same. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// The connection has ended, and why.
+    pub async fn next(&mut self) -> Result<RawMessage, RawError> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Result<RawMessage, RawError>> {
+        loop {
+            match self.link.poll_op(context)? {
+                Poll::Ready(Op::Message(message)) => return Poll::Ready(Ok(message)),
+                Poll::Ready(Op::Error(text)) => return Poll::Ready(Err(RawError::Server(text))),
+                Poll::Ready(Op::Ping) => self.link.outgoing.line(format_args!("PONG")),
+                Poll::Ready(Op::Info(_) | Op::Pong | Op::Ok) => {}
+                Poll::Pending => match ready!(self.pulse.poll(context, self.link.heard_at)) {
+                    Beat::Ping => self.link.outgoing.line(format_args!("PING")),
+                    Beat::Silent => return Poll::Ready(Err(RawError::Silent)),
+                },
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RawConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawConnection")
+            .field("last_sid", &self.last_sid)
+            .field("waiting_bytes", &self.link.outgoing.waiting())
+            .field("has_ended", &self.has_ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RawError {
+    /// The subject that the server does not let us subscribe to, if that is the error.
+    #[must_use]
+    pub fn forbidden_subject(&self) -> Option<&str> {
+        let Self::Server(text) = self else {
+            return None;
+        };
+        let rest = text.strip_prefix("Permissions Violation for Subscription to \"")?;
+        rest.split_once('"').map(|(subject, _)| subject)
+    }
+}
+
+/// What to do about an error of a server.
+fn advice(text: &str) -> &'static str {
+    if text.starts_with("Permissions Violation") {
+        "; permit it to our user in the servers' configuration"
+    } else {
+        ""
+    }
+}
+
+/// A space or the end of a line would make other commands of our line.
+#[track_caller]
+fn assert_word(subject: &str) {
+    let is_word = !subject.is_empty() && subject.bytes().all(|byte| byte > b' ');
+    assert!(is_word, "{subject:?} can be written as one word");
+}
+
+/// Bytes that nobody can guess.
+fn random<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the machine has random bytes");
+    bytes
+}
+
+#[cfg(test)]
+mod tests;
