@@ -18,18 +18,20 @@ def measure(options):
     count = CHANNELS // options.divisor
     say(f"{count:,} channels with a subscriber each, without the broker and with it")
     alone_s, alone_bytes = subscribe_all(options, 0, count)
-    seconds, grown_bytes = subscribe_all(options, 1, count)
     yield Figure(f"{count:,} clients connected and subscribed, a node alone", alone_s, "s")
-    yield Figure(f"{count:,} clients connected and subscribed, with the broker", seconds, "s", (None, SECONDS_MOST))
     yield Figure("memory of a node for a client and its channel, alone", alone_bytes / count, "bytes")
-    yield Figure("memory of a node for a client and its channel, with the broker", grown_bytes / count, "bytes")
-    more = (grown_bytes - alone_bytes) / count
-    yield Figure("memory that the broker adds for a channel", more, "bytes", (None, BYTES_MOST))
+    for interest in ["stream", "channel"]:
+        seconds, grown_bytes = subscribe_all(options, 1, count, interest)
+        by = f"with the broker, by {interest}"
+        yield Figure(f"{count:,} clients connected and subscribed, {by}", seconds, "s", (None, SECONDS_MOST))
+        yield Figure(f"memory of a node for a client and its channel, {by}", grown_bytes / count, "bytes")
+        more = (grown_bytes - alone_bytes) / count
+        yield Figure(f"memory that the broker adds for a channel, by {interest}", more, "bytes", (None, BYTES_MOST))
 
 
-def subscribe_all(options, servers, count):
+def subscribe_all(options, servers, count, interest="stream"):
     """Seconds from the first connection to the last subscription, and bytes by which the node's resident memory grew."""
-    with Stage(options, servers) as stage:
+    with Stage(options, servers, interest) as stage:
         node = stage.start(1, count)[0]
         before = node.resident_bytes()
         crowd = stage.crowd(

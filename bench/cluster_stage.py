@@ -63,8 +63,8 @@ class BenchNode(Node):
 class Stage:
     """NATS servers, nodes, and a crowd, in a folder of their own. Without NATS servers each node is alone."""
 
-    def __init__(self, options, servers):
-        self.options, self.servers = options, servers
+    def __init__(self, options, servers, interest="stream"):
+        self.options, self.servers, self.interest = options, servers, interest
         self.folder = Path(tempfile.mkdtemp(dir=options.folder))
         self.cluster = nats.Cluster(options.nats, self.folder, servers) if servers else None
         self.nodes = []
@@ -106,7 +106,7 @@ class Stage:
         # Pings to a crowd would be other work than what is measured.
         options = ["--max-connections", str(clients + SPARE_CONNECTIONS), "--ping-interval", "5m"] if clients else []
         myriad, index = self.options.myriad, len(self.nodes)
-        node = BenchNode(port, myriad, self.folder, index, url, replicas, options=options)
+        node = BenchNode(port, myriad, self.folder, index, url, replicas, options=options, interest=self.interest)
         self.ending.callback(node.kill)
         self.nodes.append(node)
 

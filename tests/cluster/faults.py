@@ -36,6 +36,7 @@ CHANNELS = [f"room {index}" for index in range(6)]
 QUIET = 3
 SUBSCRIBERS = 8
 PUBLISHERS = 4
+INTERESTS = ["stream", "channel", "mixed"]
 # JetStream elects a leader in 4 to 9 s.
 SETTLE_SECONDS = 45
 
@@ -55,7 +56,7 @@ class Run:
         self.cluster = nats.Cluster(options.nats, folder, options.servers, where[: options.servers])
         replicas = 3 if options.servers >= 3 else 1
         self.nodes = [
-            Node(options.myriad, folder, index, self.cluster.url(), replicas, place=place)
+            Node(options.myriad, folder, index, self.cluster.url(), replicas, place=place, interest=interest_of(options, index))
             for index, place in enumerate(where[options.servers :])
         ]
         if fault.needs_clocks:
@@ -260,6 +261,13 @@ async def old_copy(run):
     await restart(put_back)
 
 
+def interest_of(options, index):
+    """What the node with this index hears of the broker."""
+    if options.interest == "mixed":
+        return ["stream", "channel"][index % 2]
+    return options.interest
+
+
 def jumping_clock(folder, name):
     """Variables of the environment of a program whose wall clock can jump."""
     library = folder / "clock.so"
@@ -332,6 +340,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=8, help="time of publishing beside the fault's own")
     parser.add_argument("--servers", type=int, default=3, choices=[1, 3], help="NATS servers")
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--interest", choices=INTERESTS, default="stream", help="what nodes hear; mixed: each second one hears channels")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--myriad", default=MYRIAD)
     parser.add_argument("--list", action="store_true", help="names the faults")

@@ -60,7 +60,7 @@ enabled = true
 class Node:
     """A node of a cluster; without a broker, a node alone."""
 
-    def __init__(self, program, folder, index, broker, replicas, history=2_000, ttl="1h", options=(), place=Loopback):
+    def __init__(self, program, folder, index, broker, replicas, history=2_000, ttl="1h", options=(), place=Loopback, interest="stream"):
         self.name, self.place = f"m{index}", place
         # Beside those of this process.
         self.environment = {}
@@ -74,6 +74,8 @@ class Node:
         ]
         if broker:
             self.arguments += ["--broker", broker, "--broker-replicas", str(replicas)]
+            if interest != "stream":
+                self.arguments += ["--broker-interest", interest]
         self.process = None
 
     def start(self):

@@ -31,7 +31,9 @@ def server(folder, program):
 
 @pytest.fixture(scope="module")
 def nodes(folder, server):
-    running = [Node(MYRIAD, folder, index, f"nats://127.0.0.1:{server.port}", 1) for index in range(NODES)]
+    # The one reads all of each stream, the other one hears what its clients want: for both it is the same cluster.
+    url, interests = f"nats://127.0.0.1:{server.port}", ["stream", "channel"]
+    running = [Node(MYRIAD, folder, index, url, 1, interest=interests[index]) for index in range(NODES)]
     start_all(running)
     yield running
     for node in running:

@@ -7,9 +7,17 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("fault", "servers"),
-    [("node-killed", 1), ("all-nats-killed", 1), ("leader-killed", 3), ("old-copy", 1)],
+    ("fault", "servers", "interest"),
+    [
+        ("node-killed", 1, "mixed"),
+        ("all-nats-killed", 1, "stream"),
+        ("all-nats-killed", 1, "channel"),
+        ("leader-killed", 3, "mixed"),
+        ("old-copy", 1, "mixed"),
+    ],
 )
-def test_nothing_acknowledged_is_lost(program, fault, servers):
-    options = SimpleNamespace(myriad=faults.MYRIAD, nats=program, nodes=3, servers=servers, seconds=4)
+def test_nothing_acknowledged_is_lost(program, fault, servers, interest):
+    options = SimpleNamespace(
+        myriad=faults.MYRIAD, nats=program, nodes=3, servers=servers, seconds=4, interest=interest
+    )
     assert faults.run_once(options, fault, seed=1)

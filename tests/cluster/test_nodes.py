@@ -21,7 +21,8 @@ def all_nodes(program, tmp_path_factory):
     """Nodes that know each other, and one more that does not run."""
     folder = tmp_path_factory.mktemp("nodes")
     cluster = nats.Cluster(program, folder, 1)
-    nodes = [Node(MYRIAD, folder, index, cluster.url(), 1) for index in range(NODES + 1)]
+    interests = ["stream", "channel", "channel", "stream"]
+    nodes = [Node(MYRIAD, folder, index, cluster.url(), 1, interest=interests[index]) for index in range(NODES + 1)]
     try:
         cluster.start()
         start_all(nodes[:NODES])

@@ -6,22 +6,27 @@
 //! * [`Subjects`]: where publications stand in NATS, by their channels' names;
 //! * [`Envelope`]: a publication as a message of NATS, and [`Announced`]: a join or a leave;
 //! * [`Reading`]: what the homes of a node are told of a log, in its order, and whether something is missing;
+//! * [`Interest`]: the same where a node hears only the channels that its clients want;
 //! * [`Line`]: publications on their way to a log, one of each channel at a time;
 //! * [`Nodes`] and [`Gather`]: which other nodes are there, and what they answer.
 //!
 
 #![forbid(unsafe_code)]
 
+mod anchors;
 mod announcement;
 mod envelope;
+mod interest;
 mod line;
 mod names;
 mod nodes;
 mod reading;
 
+pub use anchors::{Anchor, Anchors, Extent};
 pub use announcement::Announced;
 pub use envelope::{Envelope, Header, Origin, Unreadable, Version, version_behind};
+pub use interest::{Asked, Fill, Filled, Interest, LastOnes, Life, Said, Task};
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};
 pub use nodes::{Gather, GatherError, Gathered, HELLO_NS, Nodes};
-pub use reading::{Anchor, Extent, Opened, Reading, Step};
+pub use reading::{Opened, Reading, Step};

@@ -18,6 +18,7 @@ const NAMELESS: &str = "~";
 /// | `PREFIX.h.CLASS.NAME` | publications of a channel with history, stored in the stream `PREFIX-CLASS` |
 /// | `PREFIX.h.CLASS.~beat` | the beat of that stream |
 /// | `PREFIX.h.CLASS.~3.…` | the same where a class has several streams: `PREFIX-CLASS~3` is the fourth |
+/// | `PREFIX.r.CLASS.…` | what that stream republishes, for nodes that hear only some channels |
 /// | `PREFIX.l.NAME` | publications that no history keeps, at most once |
 /// | `PREFIX.p.NAME` | joins and leaves of a channel, at most once |
 /// | `PREFIX.p.~` | the end of a round of joins |
@@ -92,6 +93,19 @@ impl Subjects {
     #[must_use]
     pub fn stored_of(&self, class: &Class) -> String {
         format!("{}.h.{}.>", self.prefix, class.subject)
+    }
+
+    /// All subjects by which a class's stream republishes what it has stored.
+    #[must_use]
+    pub fn republished_of(&self, class: &Class) -> String {
+        format!("{}.r.{}.>", self.prefix, class.subject)
+    }
+
+    /// The subject by which a stored message is republished; none if no message of ours is stored there.
+    #[must_use]
+    pub fn republished(&self, stored: &str) -> Option<String> {
+        let rest = stored.strip_prefix(&*self.prefix)?.strip_prefix(".h.")?;
+        Some(format!("{}.r.{rest}", self.prefix))
     }
 
     /// The subject of a channel with history.

@@ -18,29 +18,8 @@
 //! A log may come back without its end, and grow again past where the node is. Then its sequences say nothing, so a node knows the last
 //! entries by their times as well.
 
+use crate::anchors::{Anchor, Anchors, Extent};
 use myriad_hub::{Epoch, LogEvent};
-use std::collections::VecDeque;
-
-/// Entries that are known by their times.
-const ANCHORS_MAX: usize = 8;
-
-/// An entry that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Anchor {
-    /// Its place in the log.
-    pub sequence: u64,
-    /// When it was stored, in ns: another entry in its place has another time.
-    pub stored_ns: i128,
-}
-
-/// What a log has now.
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    /// Its first entry; the next one if there is none.
-    pub first: u64,
-    /// Its last entry, also if that has gone.
-    pub last: u64,
-}
 
 /// A log that was opened.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +78,7 @@ pub struct Reading {
     phase: Phase,
     /// Whether histories may have holes; only while the phase is live.
     holes: Holes,
-    /// The last entries that were read, the newest last, and the last beat.
-    anchors: VecDeque<Anchor>,
-    beat: Option<Anchor>,
+    anchors: Anchors,
 }
 
 impl Default for Reading {
@@ -120,8 +97,7 @@ impl Reading {
             began: 0,
             phase: Phase::New,
             holes: Holes::None,
-            anchors: VecDeque::new(),
-            beat: None,
+            anchors: Anchors::default(),
         }
     }
 
@@ -157,51 +133,32 @@ impl Reading {
 
     /// What was handled last was stored then.
     pub fn note_stored(&mut self, stored: Anchor, is_beat: bool) {
-        if stored.sequence != self.position {
-            return;
+        if stored.sequence == self.position {
+            self.anchors.note(stored, is_beat);
         }
-        if is_beat {
-            self.beat = Some(stored);
-        }
-        if self.anchors.len() == ANCHORS_MAX {
-            self.anchors.pop_front();
-        }
-        self.anchors.push_back(stored);
     }
 
     /// The entry that was read last, if none is known to have gone since.
     #[must_use]
     pub fn newest(&self) -> Option<Anchor> {
-        self.anchors.back().copied()
+        self.anchors.newest()
     }
 
     /// The entries to look for in a log that is opened again, until one is found.
     #[must_use]
     pub fn anchors(&self) -> Vec<Anchor> {
-        // A beat is the last to go: a log keeps hundreds of them.
-        let newest_first = self.anchors.iter().rev();
-        newest_first.chain(&self.beat).copied().collect()
+        self.anchors.newest_first()
     }
 
-    /// Whether a log still has what was read. If not, servers came back with old data: offsets mean something else from now on, so it
-    /// needs another epoch before it is opened. `found` are the times of entries in the places of [`Reading::anchors`], none where there
-    /// is no entry any more.
+    /// Whether a log still has what was read: see [`Anchors::still_hold`]. If not, servers came back with old data: offsets mean something
+    /// else from now on, so it needs another epoch before it is opened.
     #[must_use]
     pub fn still_has(
         &self,
         extent: Extent,
         found: impl IntoIterator<Item = (Anchor, Option<i128>)>,
     ) -> bool {
-        if extent.last < self.position {
-            return false;
-        }
-        let found = found.into_iter();
-        let mut known = found.filter_map(|(anchor, stored_ns)| Some((anchor, stored_ns?)));
-        match known.next() {
-            Some((anchor, stored_ns)) => anchor.stored_ns == stored_ns,
-            // All of that has gone. If the log begins behind it, so has what comes next, and a hole tells of it.
-            None => extent.first > self.position,
-        }
+        Anchors::still_hold(self.position, extent, found)
     }
 
     /// The log is opened.
@@ -279,8 +236,7 @@ impl Reading {
         self.began = offset;
         self.phase = Phase::New;
         self.holes = Holes::None;
-        self.anchors.clear();
-        self.beat = None;
+        self.anchors = Anchors::default();
         let event = LogEvent::Began(epoch);
         steps.push(Step::Tell { offset, event });
     }

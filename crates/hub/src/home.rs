@@ -18,7 +18,7 @@ mod time;
 mod user_counts;
 
 pub use elsewhere::{FromNode, NodeSays, Told};
-pub use logs::{LogEntry, LogEvent, LogId, Partitions, name_hash};
+pub use logs::{LogEntry, LogEvent, LogId, Partitions, Wanting, Wish, name_hash};
 pub use questions::{
     HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
 };
@@ -53,6 +53,8 @@ pub struct HomeSettings {
     pub namespaces: Arc<Namespaces>,
     /// Logs that order channels elsewhere; 0: this home orders all of its channels.
     pub logs: usize,
+    /// It reads no more of the logs than the channels that are wanted: see [`Home::poll_wish`].
+    pub by_channel: bool,
     /// Bytes that this home's histories may take, with the records of their channels. Only the records of channels with
     /// subscribers may be more.
     pub history_bytes_max: u64,
@@ -133,7 +135,7 @@ impl Home {
             due: Vec::new(),
             budget: Budget::new(settings.history_bytes_max),
             recent_keys: RecentKeys::default(),
-            logs: Logs::new(settings.logs),
+            logs: Logs::new(settings.logs, settings.by_channel),
             occupancy: settings.vacated_delay.map(Occupancy::new),
             effects: VecDeque::new(),
             elsewhere: None,
@@ -145,7 +147,7 @@ impl Home {
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
     pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64, now: Now) {
-        if self.holds_join(&channel, shard, serial) {
+        if self.holds_join(&channel, shard, serial, now) {
             return;
         }
         let known = self.names.get(&channel).copied();
@@ -172,6 +174,7 @@ impl Home {
 
     /// A shard has lost its last subscriber of a channel.
     pub fn handle_leave(&mut self, channel: &str, shard: usize, now: Now) {
+        self.note_channel_use(channel, now);
         if self.holds_leave(channel, shard) {
             return;
         }
@@ -205,6 +208,7 @@ impl Home {
     }
 
     fn answer_recover(&mut self, request: Recover, now: Now) {
+        self.note_channel_use(&request.channel, now);
         let index = self.find_or_open(&request.channel, now);
         let position = self.position_of(index);
         let floor = index.map_or(0, |index| self.floor_of(index));
@@ -228,6 +232,7 @@ impl Home {
         let Some(request) = self.hold(awaited, request, Question::History, now) else {
             return;
         };
+        self.note_channel_use(&request.channel, now);
         let index = self.find_or_open(&request.channel, now);
         let position = self.position_of(index);
         let history = index.and_then(|index| self.current_history(index, now));
@@ -307,7 +312,7 @@ impl Home {
         };
         let record = &self.channels[index];
         match record.log() {
-            Some(log) => self.read_position(log),
+            Some(log) => self.read_position(log, &record.name),
             None => record.position(),
         }
     }

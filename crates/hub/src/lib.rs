@@ -61,7 +61,8 @@ pub use home::{
     HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Partitions, Producer, ProducerPosition,
     ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered, RequestId, ShardSet, Since,
     StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
-    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told, name_hash,
+    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told, Wanting,
+    Wish, name_hash,
 };
 pub use hub::{
     Bearer, DeliverySlice, EndedReader, Hub, Joined, KnownStream, Overflown, Reader,

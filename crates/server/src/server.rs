@@ -17,7 +17,7 @@ use crate::shards::{
 };
 use crate::webhooks::Webhooks;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
-use myriad_shard::{ClientIds, Epoch, Mesh, ShardRequests};
+use myriad_shard::{ClientIds, Epoch, LogSettings, Mesh, ShardRequests};
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
@@ -385,10 +385,13 @@ fn make_mesh(
     way: ThroughMailbox,
 ) -> Mesh {
     let (limits, way) = (config.limits, Box::new(way));
-    if config.broker.is_none() {
+    let Some(broker) = &config.broker else {
         return Mesh::new(wakers, limits, epoch, client_ids, way);
-    }
-    let logs = config.settings.namespaces.log_count();
+    };
+    let logs = LogSettings {
+        count: config.settings.namespaces.log_count(),
+        by_channel: broker.by_channel,
+    };
     Mesh::with_broker(wakers, limits, epoch, client_ids, logs, way)
 }
 

@@ -216,6 +216,9 @@ impl<R: Reactor> Shard<R> {
         while let Some(told) = self.home.poll_told() {
             self.mesh.tell_nodes(told);
         }
+        while let Some(wish) = self.home.poll_wish() {
+            self.mesh.wish(wish);
+        }
     }
 
     /// As a home: says to other nodes which users a slice of the channels have, if they have asked.

@@ -58,7 +58,8 @@ pub use limits::{Limit, Limits, TrustedProxies};
 pub use listening::ListenRefused;
 pub use marks::take_reached;
 pub use mesh::{
-    BrokerTask, ControlPlane, EmulatedRefused, Mesh, NotPublished, PublishOptions, PublishRefused,
+    BrokerTask, ControlPlane, EmulatedRefused, LogSettings, Mesh, NotPublished, PublishOptions,
+    PublishRefused,
 };
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
@@ -81,7 +82,7 @@ pub use myriad_hub::{
     Permit, PersonalChannel, Position, PresenceEvent, Producer, ProducerPosition, ReadFrom,
     ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
     StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
-    StreamState, Submission, Ticket, TokenIdentity, Told, Transport, UserHasher,
+    StreamState, Submission, Ticket, TokenIdentity, Told, Transport, UserHasher, Wanting, Wish,
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;

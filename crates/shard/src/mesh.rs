@@ -2,7 +2,7 @@
 
 mod with_broker;
 
-pub use with_broker::BrokerTask;
+pub use with_broker::{BrokerTask, LogSettings};
 
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskPools, Question};
 use crate::events::{
@@ -245,8 +245,8 @@ struct Inner {
     asks: AskPools,
     tallies: Tallies,
     orders: Pool,
-    /// Logs of a broker that order channels; none without a broker.
-    logs: Option<usize>,
+    /// The logs of a broker that order channels; none without a broker.
+    logs: Option<LogSettings>,
     /// Connect commands of users who are to have one connection only.
     connects: AtomicU64,
     draining: AtomicBool,
@@ -304,7 +304,7 @@ impl Mesh {
         limits: ProcessLimits,
         epoch: Epoch,
         client_ids: ClientIds,
-        logs: Option<usize>,
+        logs: Option<LogSettings>,
         control_plane: Box<dyn ControlPlane>,
     ) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
@@ -828,7 +828,8 @@ impl Mesh {
         HomeSettings {
             epoch: self.0.epoch,
             epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
-            logs: self.0.logs.unwrap_or(0),
+            logs: self.0.logs.map_or(0, |logs| logs.count),
+            by_channel: self.0.logs.is_some_and(|logs| logs.by_channel),
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
             vacated_delay: settings.notices.vacated_delay,

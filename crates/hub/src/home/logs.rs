@@ -6,24 +6,31 @@
 //!
 //! A home that has not read a log up to its end yet answers nothing about its channels: questions wait. Later only a subscriber
 //! waits who comes from a home that has read further.
+//!
+//! Where a node hears only the channels that its clients want ([`wanted`]), each of these is a log of its own here: it begins, is caught up
+//! with, and goes on by itself.
+
+mod waiting;
+mod wanted;
+
+pub(super) use waiting::Question;
+pub use wanted::{Wanting, Wish};
 
 use super::batch::Accepted;
-use super::{Home, HomeEffect, ReadHistory, ReadStream, Recover, StreamRequest, Submission};
+use super::{Home, HomeEffect, Recover, Submission};
 use crate::time::ticks;
-use crate::{Asker, Delivery, Epoch, Now, Position, Ticket};
-use myriad_wheel::{Key, Tick};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use crate::{Delivery, Epoch, Now, Position, Ticket};
+use myriad_wheel::Tick;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use waiting::{Queue, Waiting};
+use wanted::WantedChannels;
 
 /// How long a subscriber waits whose position this home has not read yet.
 const AHEAD_MS: u64 = 4_000;
 /// Subscribers that wait at a home for that reason. Others are answered at once, as those that have lost something.
 const AHEAD_MAX: usize = 10_000;
-/// Questions that wait for a log before those are looked for that nobody waits for any more.
-const WAITING_MIN: usize = 1_024;
-/// The control plane waits for no answer so long.
-const CONTROL_PATIENCE_MS: u64 = 60_000;
 
 /// Names a log: its index among those of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,7 +84,9 @@ pub fn name_hash(name: &str) -> u64 {
 pub struct LogEntry {
     /// The log.
     pub log: LogId,
-    /// The place in it. Entries up to the offset of an earlier entry are ignored, unless the log begins.
+    /// The channel, if it is read by itself: then all of this is about it alone.
+    pub channel: Option<Arc<str>>,
+    /// The place in the log. Entries up to the offset of an earlier entry are ignored, unless the log begins.
     pub offset: u64,
     /// What stands there.
     pub event: LogEvent,
@@ -126,98 +135,28 @@ struct Log {
     forgotten: u64,
 }
 
-/// A question that waits until its log has been read further.
-#[derive(Debug)]
-pub(super) enum Question {
-    Recover(Recover),
-    History(ReadHistory),
-    Stream(StreamRequest),
-    ReadStream(ReadStream),
+/// What a home reads in one order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    /// A log.
+    Log(LogId),
+    /// A channel that is read by itself.
+    Channel(Arc<str>),
 }
 
-impl Question {
-    /// Whether it asks what a history has.
-    fn is_about_history(&self) -> bool {
-        matches!(self, Self::History(_) | Self::ReadStream(_))
-    }
-
-    fn asker(&self) -> Asker {
-        match self {
-            Self::Recover(request) => Asker::Session(request.ticket),
-            Self::History(request) => request.asker,
-            Self::Stream(request) => request.asker,
-            Self::ReadStream(request) => request.asker,
-        }
-    }
-
-    /// Who asks, if it is a connection.
-    fn ticket(&self) -> Option<Ticket> {
-        match self.asker() {
-            Asker::Session(ticket) => Some(ticket),
-            Asker::Control(_) => None,
-        }
-    }
-
-    /// Whose command it is, if it is a command of a client.
-    fn command(&self) -> Option<Ticket> {
-        let is_command = matches!(self, Self::Recover(_) | Self::History(_));
-        self.ticket().filter(|_| is_command)
-    }
-}
-
-#[derive(Debug)]
-struct Waiting {
-    log: LogId,
-    question: Question,
-    since: Tick,
-}
-
-/// Questions in the order in which they came. A log may stay away for hours, and clients come, ask and go.
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: Vec<Waiting>,
-    /// At how many those are looked for that nobody waits for.
-    sweep_at: usize,
-}
-
-impl Queue {
-    fn push(&mut self, one: Waiting) {
-        if self.waiting.len() >= self.sweep_at.max(WAITING_MIN) {
-            self.sweep(one.since);
-            // So that each question pays for its own part of a sweep.
-            self.sweep_at = 2 * self.waiting.len();
-        }
-        self.waiting.push(one);
-    }
-
-    /// Drops what was asked by clients whose connections have become others', and by requests that have ended. What is left is
-    /// bounded by the connections that there may be.
-    fn sweep(&mut self, now: Tick) {
-        let mut newest = HashMap::new();
-        for ticket in self.waiting.iter().filter_map(|one| one.question.ticket()) {
-            let Key { index, generation } = ticket.connection;
-            newest.insert((ticket.shard, index), generation);
-        }
-        self.waiting.retain(|one| match one.question.ticket() {
-            Some(Ticket {
-                shard,
-                connection: Key { index, generation },
-                ..
-            }) => newest.get(&(shard, index)) == Some(&generation),
-            None => one.since.plus_ms(CONTROL_PATIENCE_MS) > now,
-        });
-    }
-}
+/// Shards that join channels, with the serials of their questions.
+type Joins = BTreeMap<(Arc<str>, usize), u64>;
 
 /// All logs of a home, and the questions that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     logs: Box<[Log]>,
-    /// Shards that join a channel of a log that is not caught up, with the serial of the question. Who leaves is no longer here, so
-    /// these are no more than the channels with members.
-    joins: BTreeMap<(LogId, Arc<str>, usize), u64>,
-    /// For logs that are not caught up.
-    queue: Queue,
+    /// None where logs are read whole.
+    wanted: Option<WantedChannels>,
+    /// Joins that wait until a source is caught up. Who leaves is no longer here, so these are no more than the channels with members.
+    joins: BTreeMap<Source, Joins>,
+    /// Questions for sources that are not caught up.
+    queues: BTreeMap<Source, Queue>,
     /// Subscribers who have seen more than this home, by their offsets, so that those are found at once whose entry has come. The
     /// last part of the key is different for each.
     ahead: BTreeMap<AheadKey, Recover>,
@@ -227,27 +166,61 @@ pub(super) struct Logs {
     ahead_serial: u64,
 }
 
-/// The log, the offset that a subscriber has seen, and a serial.
-type AheadKey = (LogId, u64, u64);
+/// The source, the offset that a subscriber has seen, and a serial.
+type AheadKey = (Source, u64, u64);
 
 impl Logs {
-    pub(super) fn new(count: usize) -> Self {
+    /// So many logs. `by_channel`: channels are read by themselves.
+    pub(super) fn new(count: usize, by_channel: bool) -> Self {
         Self {
             logs: (0..count).map(|_| Log::default()).collect(),
+            wanted: by_channel.then(WantedChannels::default),
             ..Self::default()
         }
     }
 
-    fn of(&self, log: LogId) -> &Log {
-        &self.logs[usize::from(log.0)]
+    /// How far a source has been read. Of a channel that is not wanted, nothing.
+    fn of(&self, source: &Source) -> Log {
+        match source {
+            Source::Log(log) => self.logs[usize::from(log.0)],
+            Source::Channel(channel) => self.of_channel(channel),
+        }
     }
 
-    fn of_mut(&mut self, log: LogId) -> &mut Log {
-        &mut self.logs[usize::from(log.0)]
+    fn of_channel(&self, channel: &str) -> Log {
+        let wanted = self.wanted.as_ref();
+        let known = wanted.and_then(|wanted| wanted.log_of(channel));
+        known.copied().unwrap_or_default()
+    }
+
+    /// The same, to be changed; none for a channel that is not wanted.
+    fn of_mut(&mut self, source: &Source) -> Option<&mut Log> {
+        match source {
+            Source::Log(log) => self.logs.get_mut(usize::from(log.0)),
+            Source::Channel(channel) => self.wanted.as_mut()?.log_of_mut(channel),
+        }
+    }
+
+    /// How far the source of a channel of this log has been read.
+    fn of_either(&self, log: LogId, channel: &str) -> Log {
+        match &self.wanted {
+            Some(_) => self.of_channel(channel),
+            None => self.logs[usize::from(log.0)],
+        }
+    }
+
+    fn source_of(&self, log: LogId, channel: impl Into<Arc<str>>) -> Source {
+        match &self.wanted {
+            Some(_) => Source::Channel(channel.into()),
+            None => Source::Log(log),
+        }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        self.deadlines.front().map(|(deadline, _)| *deadline)
+        let overdue = self.deadlines.front().map(|(deadline, _)| *deadline);
+        let wanted = self.wanted.as_ref();
+        let unwanted = wanted.and_then(WantedChannels::next_deadline);
+        overdue.into_iter().chain(unwanted).min()
     }
 }
 
@@ -267,27 +240,47 @@ impl Home {
 
     /// The next entry of a log. What it says about a channel of another log is left out.
     pub fn handle_log(&mut self, entry: LogEntry, now: Now) {
-        let LogEntry { log, offset, event } = entry;
-        if let LogEvent::Began(epoch) = event {
-            self.begin_log(log, epoch, offset, now);
+        let LogEntry {
+            log,
+            channel,
+            offset,
+            event,
+        } = entry;
+        let source = channel.map_or(Source::Log(log), Source::Channel);
+        let Some(known) = self.logs.of_mut(&source) else {
+            // It is not wanted any more.
+            return;
+        };
+        let is_early = known.epoch.is_none() && !matches!(event, LogEvent::Began(_));
+        if is_early && matches!(source, Source::Channel(_)) {
+            // This is about the time before it was wanted again.
             return;
         }
-        let known = self.logs.of_mut(log);
-        if let LogEvent::CaughtUp { floor } = event {
-            known.is_caught_up = true;
-            known.offset = known.offset.max(offset).max(floor);
-            known.floor = known.floor.max(floor);
-            known.forgotten = known.forgotten.max(floor);
-            return self.answer_waiting(log, now);
+        match event {
+            LogEvent::Began(epoch) => return self.begin_log(&source, log, epoch, offset, now),
+            LogEvent::CaughtUp { floor } => {
+                known.is_caught_up = true;
+                known.offset = known.offset.max(offset).max(floor);
+                known.floor = known.floor.max(floor);
+                known.forgotten = known.forgotten.max(floor);
+                return self.answer_waiting(&source, now);
+            }
+            LogEvent::Whole => {
+                known.is_whole = true;
+                return self.answer_waiting(&source, now);
+            }
+            _ if offset <= known.offset => return,
+            event => {
+                known.offset = offset;
+                self.handle_entry(&source, log, event, now);
+            }
         }
-        if let LogEvent::Whole = event {
-            known.is_whole = true;
-            return self.answer_waiting(log, now);
-        }
-        if offset <= known.offset {
-            return;
-        }
-        known.offset = offset;
+        self.answer_ahead_up_to(&source, offset, now);
+    }
+
+    /// An entry that was not read before.
+    fn handle_entry(&mut self, source: &Source, log: LogId, event: LogEvent, now: Now) {
+        let offset = self.logs.of(source).offset;
         match event {
             LogEvent::Publication(submission, age)
                 if self.is_ordered_by(&submission.channel, log) =>
@@ -300,7 +293,7 @@ impl Home {
             LogEvent::LostIn(channel) if self.is_ordered_by(&channel, log) => {
                 self.lose_channel(&channel, log, now);
             }
-            LogEvent::Lost => self.lose_channels(log, now),
+            LogEvent::Lost => self.lose_source(source, log, now),
             // Somebody may have written about a channel in a log that is not the channel's.
             LogEvent::Publication(..)
             | LogEvent::Removed(_)
@@ -310,94 +303,107 @@ impl Home {
             | LogEvent::CaughtUp { .. }
             | LogEvent::Whole => {}
         }
-        self.answer_ahead(log, now);
     }
 
-    /// The epoch and the offset of what has been read of a log. Before it begins, they are no position.
-    pub(super) fn read_position(&self, log: LogId) -> Position {
-        let Log { epoch, offset, .. } = *self.logs.of(log);
+    /// The epoch and the offset of what has been read of a channel's source. Before it begins, they are no position.
+    pub(super) fn read_position(&self, log: LogId, channel: &str) -> Position {
+        let Log { epoch, offset, .. } = self.logs.of_either(log, channel);
         let epoch = epoch.unwrap_or(self.settings.epoch);
         Position { epoch, offset }
     }
 
-    /// The last offset that may be missing in every channel of a record's log.
+    /// The last offset that may be missing in every channel of a record's source.
     pub(super) fn floor_of(&self, index: u32) -> u64 {
-        let log = self.channels[index].log();
-        log.map_or(0, |log| self.logs.of(log).floor)
+        let record = &self.channels[index];
+        let log = record.log();
+        log.map_or(0, |log| self.logs.of_either(log, &record.name).floor)
     }
 
     /// Where the history of a new record begins.
-    pub(super) fn begin_of(&self, log: LogId) -> u64 {
-        self.logs.of(log).forgotten
+    pub(super) fn begin_of(&self, log: LogId, channel: &str) -> u64 {
+        self.logs.of_either(log, channel).forgotten
     }
 
     /// The record of a channel goes, whose history ended there.
-    pub(super) fn note_forgotten_offset(&mut self, log: LogId, lost: u64) {
-        let known = self.logs.of_mut(log);
-        known.forgotten = known.forgotten.max(lost);
+    pub(super) fn note_forgotten_offset(&mut self, log: LogId, channel: &Arc<str>, lost: u64) {
+        let source = self.logs.source_of(log, Arc::clone(channel));
+        if let Some(known) = self.logs.of_mut(&source) {
+            known.forgotten = known.forgotten.max(lost);
+        }
     }
 
     /// Whether publications of a channel without a place in its log are of no use yet.
     pub(super) fn is_catching_up(&self, channel: &str) -> bool {
-        self.awaited_log(channel).is_some()
+        let log = self.log_of(channel);
+        log.is_some_and(|log| !self.logs.of_either(log, channel).is_caught_up)
     }
 
-    /// The log that questions about a channel wait for: it was not read to its end yet.
-    pub(super) fn awaited_log(&self, channel: &str) -> Option<LogId> {
-        self.log_of(channel)
-            .filter(|log| !self.logs.of(*log).is_caught_up)
+    /// What questions about a channel wait for: it was not read to its end yet.
+    pub(super) fn awaited_log(&self, channel: &str) -> Option<Source> {
+        let log = self.log_of(channel)?;
+        let Log { is_caught_up, .. } = self.logs.of_either(log, channel);
+        (!is_caught_up).then(|| self.logs.source_of(log, channel))
     }
 
     /// The same for a question about what a channel's history has.
-    pub(super) fn awaited_history(&self, channel: &str) -> Option<LogId> {
+    pub(super) fn awaited_history(&self, channel: &str) -> Option<Source> {
         let log = self.log_of(channel)?;
         let Log {
             is_caught_up,
             is_whole,
             ..
-        } = *self.logs.of(log);
-        (!is_caught_up || !is_whole).then_some(log)
+        } = self.logs.of_either(log, channel);
+        (!is_caught_up || !is_whole).then(|| self.logs.source_of(log, channel))
     }
 
     /// Keeps a join for later if it waits for a log.
-    pub(super) fn holds_join(&mut self, channel: &Arc<str>, shard: usize, serial: u64) -> bool {
-        let Some(log) = self.awaited_log(channel) else {
+    pub(super) fn holds_join(
+        &mut self,
+        channel: &Arc<str>,
+        shard: usize,
+        serial: u64,
+        now: Now,
+    ) -> bool {
+        let Some(source) = self.awaited_log(channel) else {
             return false;
         };
-        let join = (log, Arc::clone(channel), shard);
-        self.logs.joins.insert(join, serial);
+        self.want(&source, now);
+        let joins = self.logs.joins.entry(source).or_default();
+        joins.insert((Arc::clone(channel), shard), serial);
         true
     }
 
     /// Whether a leave is of a join that waited for a log, or came before the log began anew: then there is nothing else to leave.
     pub(super) fn holds_leave(&mut self, channel: &str, shard: usize) -> bool {
-        let Some(log) = self.awaited_log(channel) else {
+        let Some(source) = self.awaited_log(channel) else {
             return false;
         };
-        let join = (log, Arc::<str>::from(channel), shard);
-        self.logs.joins.remove(&join);
+        if let Some(joins) = self.logs.joins.get_mut(&source) {
+            joins.remove(&(Arc::<str>::from(channel), shard));
+            if joins.is_empty() {
+                self.logs.joins.remove(&source);
+            }
+        }
         true
     }
 
     /// Keeps a question for later if it waits for a log. Gives it back if it can be answered now.
     pub(super) fn hold<T>(
         &mut self,
-        awaited: Option<LogId>,
+        awaited: Option<Source>,
         request: T,
         question: impl FnOnce(T) -> Question,
         now: Now,
     ) -> Option<T> {
-        let Some(log) = awaited else {
+        let Some(source) = awaited else {
             return Some(request);
         };
+        self.want(&source, now);
         let question = question(request);
         self.tell_held(question.command());
         let since = now.tick();
-        self.logs.queue.push(Waiting {
-            log,
-            question,
-            since,
-        });
+        let queue = self.logs.queues.entry(source).or_default();
+        queue.push(Waiting { question, since });
         None
     }
 
@@ -414,17 +420,19 @@ impl Home {
         let Some(log) = self.log_of(&request.channel) else {
             return Some(request);
         };
-        let Position { epoch, offset } = self.read_position(log);
+        let Position { epoch, offset } = self.read_position(log, &request.channel);
         let is_ahead = request.since.offset > offset && *request.since.epoch == *epoch.as_str();
         if !is_ahead || self.logs.ahead.len() == AHEAD_MAX {
             return Some(request);
         }
         self.tell_held(Some(request.ticket));
+        self.confirm(&request.channel, request.since.offset);
         let logs = &mut self.logs;
         logs.ahead_serial += 1;
-        let key = (log, request.since.offset, logs.ahead_serial);
+        let source = logs.source_of(log, Arc::clone(&request.channel));
+        let key = (source, request.since.offset, logs.ahead_serial);
         let deadline = now.tick().plus_ms(AHEAD_MS);
-        logs.ahead.insert(key, request);
+        logs.ahead.insert(key.clone(), request);
         logs.deadlines.push_back((deadline, key));
         if logs.deadlines.len() > 2 * AHEAD_MAX {
             let ahead = &logs.ahead;
@@ -433,8 +441,9 @@ impl Home {
         None
     }
 
-    /// Answers those who have waited long enough for a log that does not come.
+    /// Answers those who have waited long enough for a log that does not come, and wants no more what nobody has used for long.
     pub(super) fn answer_overdue(&mut self, now: Now) {
+        self.drop_unused(now);
         while let Some((deadline, key)) = self.logs.deadlines.front()
             && *deadline <= now.tick()
         {
@@ -446,23 +455,21 @@ impl Home {
         }
     }
 
-    /// A log is caught up, or whole: questions about its channels are handled in their order.
-    fn answer_waiting(&mut self, log: LogId, now: Now) {
+    /// A source is caught up, or whole: questions about its channels are handled in their order.
+    fn answer_waiting(&mut self, source: &Source, now: Now) {
         // Whoever asks for what it missed has joined before.
-        let joins = std::mem::take(&mut self.logs.joins);
-        for ((of, channel, shard), serial) in joins {
-            if of == log {
-                self.handle_join(channel, shard, serial, now);
-            } else {
-                self.logs.joins.insert((of, channel, shard), serial);
-            }
+        let joins = self.logs.joins.remove(source).unwrap_or_default();
+        for ((channel, shard), serial) in joins {
+            self.handle_join(channel, shard, serial, now);
         }
-        let waiting = std::mem::take(&mut self.logs.queue.waiting);
-        let is_whole = self.logs.of(log).is_whole;
-        for one in waiting {
-            let is_early = !is_whole && one.question.is_about_history();
-            if one.log != log || is_early {
-                self.logs.queue.waiting.push(one);
+        let Some(queue) = self.logs.queues.remove(source) else {
+            return;
+        };
+        let is_whole = self.logs.of(source).is_whole;
+        let mut early = Vec::new();
+        for one in queue.waiting {
+            if !is_whole && one.question.is_about_history() {
+                early.push(one);
                 continue;
             }
             match one.question {
@@ -472,18 +479,18 @@ impl Home {
                 Question::ReadStream(request) => self.handle_read_stream(request, now),
             }
         }
+        if !early.is_empty() {
+            let queue = self.logs.queues.entry(source.clone()).or_default();
+            queue.waiting.extend(early);
+        }
     }
 
-    /// A log has been read further: those are answered who have seen no more than that.
-    fn answer_ahead(&mut self, log: LogId, now: Now) {
-        let read = self.logs.of(log).offset;
-        self.answer_ahead_up_to(log, read, now);
-    }
-
-    fn answer_ahead_up_to(&mut self, log: LogId, offset: u64, now: Now) {
+    /// A source has been read up to there: those are answered who have seen no more than that.
+    fn answer_ahead_up_to(&mut self, source: &Source, offset: u64, now: Now) {
         let first = |logs: &Logs| {
-            let mut keys = logs.ahead.range((log, 0, 0)..=(log, offset, u64::MAX));
-            keys.next().map(|(key, _)| *key)
+            let (begin, end) = ((source.clone(), 0, 0), (source.clone(), offset, u64::MAX));
+            let mut keys = logs.ahead.range(begin..=end);
+            keys.next().map(|(key, _)| key.clone())
         };
         while let Some(key) = first(&self.logs)
             && let Some(request) = self.logs.ahead.remove(&key)
@@ -492,9 +499,11 @@ impl Home {
         }
     }
 
-    /// A log begins, or begins again. Nothing is known of what came before.
-    fn begin_log(&mut self, log: LogId, epoch: Epoch, offset: u64, now: Now) {
-        let known = self.logs.of_mut(log);
+    /// A source begins, or begins again. Nothing is known of what came before.
+    fn begin_log(&mut self, source: &Source, log: LogId, epoch: Epoch, offset: u64, now: Now) {
+        let Some(known) = self.logs.of_mut(source) else {
+            return;
+        };
         let is_first = known.epoch.is_none();
         if known.epoch == Some(epoch) {
             return;
@@ -508,16 +517,33 @@ impl Home {
         }
         known.floor = offset;
         known.forgotten = offset;
-        self.lose_channels(log, now);
+        self.lose_source(source, log, now);
         // What they have seen is of another epoch now.
-        self.answer_ahead_up_to(log, u64::MAX, now);
+        self.answer_ahead_up_to(source, u64::MAX, now);
+    }
+
+    fn lose_source(&mut self, source: &Source, log: LogId, now: Now) {
+        match source {
+            Source::Log(log) => self.lose_channels(*log, now),
+            Source::Channel(channel) => {
+                let lost = self.read_position(log, channel).offset;
+                self.note_forgotten_offset(log, channel, lost);
+                self.lose_channel(channel, log, now);
+            }
+        }
     }
 
     /// All channels of a log have lost something. Their histories begin again here, and their subscribers have to subscribe anew.
     /// That happens when a log lost what this home had not read: it may take long where there are many channels.
     fn lose_channels(&mut self, log: LogId, now: Now) {
-        let position = self.read_position(log);
-        self.note_forgotten_offset(log, position.offset);
+        let known = self
+            .logs
+            .of_mut(&Source::Log(log))
+            .expect("one of its logs");
+        known.forgotten = known.forgotten.max(known.offset);
+        let Log { epoch, offset, .. } = *known;
+        let epoch = epoch.unwrap_or(self.settings.epoch);
+        let position = Position { epoch, offset };
         let indices: Vec<u32> = self.channels.indices().collect();
         for index in indices {
             if self.channels[index].log() == Some(log) {
@@ -529,7 +555,7 @@ impl Home {
     /// One channel of a log has lost something.
     fn lose_channel(&mut self, channel: &str, log: LogId, now: Now) {
         if let Some(index) = self.find_or_open(channel, now) {
-            self.lose(index, self.read_position(log), now);
+            self.lose(index, self.read_position(log, channel), now);
         }
     }
 

@@ -144,6 +144,7 @@ mod tests {
             epoch: Epoch::new(1),
             epoch_seed: 1,
             logs: 0,
+            by_channel: false,
             namespaces: Arc::default(),
             history_bytes_max: 1 << 20,
             batch_bytes_max: 1 << 10,

@@ -130,7 +130,10 @@ impl Home {
     pub(super) fn open(&mut self, name: Arc<str>, options: Arc<ChannelOptions>, now: Now) -> u32 {
         let has_history = options.has_history();
         let (epoch, last_offset) = if let Some(log) = options.logs.map(|logs| logs.of(&name)) {
-            (self.read_position(log).epoch, self.begin_of(log))
+            (
+                self.read_position(log, &name).epoch,
+                self.begin_of(log, &name),
+            )
         } else if has_history {
             self.epochs += 1;
             (epoch_of_life(self.settings.epoch_seed, self.epochs), 0)
@@ -165,7 +168,7 @@ impl Home {
             self.note_forgotten(&record);
         }
         if let Some(log) = record.log() {
-            self.note_forgotten_offset(log, record.last_offset);
+            self.note_forgotten_offset(log, &record.name, record.last_offset);
         }
         // A channel that got its history from a reload has offsets of the common epoch, too.
         if record.epoch == self.settings.epoch {

@@ -5,6 +5,7 @@ mod logs;
 mod model;
 mod reload;
 mod streams;
+mod wanted;
 
 use super::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, ReadHistory, Recover, RequestId, Since,
@@ -72,6 +73,7 @@ fn home_with(history_bytes_max: u64) -> Home {
         epoch: Epoch::new(7),
         epoch_seed: 99,
         logs: 0,
+        by_channel: false,
         namespaces: Arc::new(namespaces()),
         history_bytes_max,
         batch_bytes_max: 256 << 10,

@@ -5,18 +5,22 @@
 //! nodes that write at once one loses and reads again. A beat is written when none has come for a while, too: by it a node knows that it
 //! still hears the stream.
 
+use super::fault::Fault;
 use super::link::{Link, Log};
+use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, ToStore, Way, Which};
 use myriad_shard::Epoch;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use thiserror::Error;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// A beat is written when none has come for so long.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// A node that has heard no beat for so long no longer hears the stream.
 pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
+/// Between two attempts to write a beat: the first one has to be heard.
+const BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node that comes waits for a beat behind a message that is none, before it gives the stream another epoch. Nodes that know
 /// the epoch write one within a second.
 const RUBBISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,6 +160,100 @@ impl Beats<'_> {
 /// Whether the last message where beats stand is none.
 fn is_rubbish(last: Option<LastBeat>) -> bool {
     last.is_some_and(|beat| beat.epoch.is_none())
+}
+
+/// A stream's beat, as one node hears it and keeps it going.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    /// Where beats stand.
+    pub(super) subject: String,
+    /// When the last beat was heard, or the log opened.
+    heard: Instant,
+    /// The last message that is known to stand there.
+    last: u64,
+    /// Another message stands where the last beat stood: a node that comes finds no epoch.
+    is_hidden: bool,
+    /// When this node tried to write a beat.
+    tried: Instant,
+}
+
+impl Pulse {
+    pub(super) fn new(subject: String) -> Self {
+        Self {
+            subject,
+            heard: Instant::now(),
+            last: 0,
+            is_hidden: false,
+            tried: Instant::now(),
+        }
+    }
+
+    /// The log was opened: this node has written a beat there.
+    pub(super) fn begin(&mut self, mark: u64) {
+        self.heard = Instant::now();
+        self.last = mark;
+    }
+
+    /// A message stands where beats do. Returns its epoch, if it is a beat. The next beat is written behind it, whatever it says.
+    pub(super) fn hear(
+        &mut self,
+        link: &Link,
+        sequence: u64,
+        payload: &[u8],
+        is_new: bool,
+    ) -> Option<Epoch> {
+        self.last = self.last.max(sequence);
+        let epoch = parse(payload);
+        self.is_hidden = epoch.is_none();
+        if epoch.is_none() {
+            link.state.counts.count_unreadable();
+            if link.remarks.may(Remark::Unreadable) {
+                let subject = &self.subject;
+                tracing::warn!(
+                    "message {sequence} of {subject} is no beat; only nodes may write there"
+                );
+            }
+        } else if is_new {
+            self.heard = Instant::now();
+        }
+        epoch
+    }
+
+    /// Writes a beat when none has come for a while, if this node has read the log to its end.
+    ///
+    /// # Errors
+    /// No beat comes, or none can be written.
+    pub(super) async fn keep(
+        &mut self,
+        link: &Link,
+        log: &Log,
+        epoch: Epoch,
+        is_live: bool,
+        jitter: Duration,
+    ) -> Result<(), Fault> {
+        let silent = self.heard.elapsed();
+        if silent > BEAT_TIMEOUT {
+            return Err(Fault::Silent);
+        }
+        let is_silent = silent >= BEAT_INTERVAL + jitter;
+        let is_due = (is_silent || self.is_hidden) && self.tried.elapsed() >= BEAT_PAUSE;
+        if !is_due || !is_live {
+            return Ok(());
+        }
+        self.tried = Instant::now();
+        // If another node was first, its beat comes; if nothing comes, the silence grows.
+        let beats = Beats {
+            link,
+            log,
+            subject: &self.subject,
+        };
+        let written = timeout(BEAT_INTERVAL, beats.write(epoch, self.last)).await;
+        match written {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(Fault::Slow(BEAT_INTERVAL.as_secs())),
+        }
+    }
 }
 
 #[cfg(test)]

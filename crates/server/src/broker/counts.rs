@@ -39,6 +39,9 @@ pub(crate) struct BrokerCounts {
     caught_up: Family<StreamLabels, Gauge>,
     opened: Family<StreamLabels, Counter>,
     losses: Family<StreamLabels, Counter>,
+    wanted: Family<StreamLabels, Gauge>,
+    behind: Family<StreamLabels, Gauge>,
+    filled: Family<StreamLabels, Counter>,
     unreadable: Counter,
     live_dropped: Counter,
 }
@@ -79,6 +82,21 @@ impl BrokerCounts {
             "broker_losses",
             "Places of a stream that were gone before this node had read them, and messages that it could not read; subscribers were told",
             self.losses.clone(),
+        );
+        registry.register(
+            "broker_wanted_channels",
+            "Channels of a stream that this node hears, with broker-interest = channel",
+            self.wanted.clone(),
+        );
+        registry.register(
+            "broker_channels_behind",
+            "Of these, channels whose missing publications are being read",
+            self.behind.clone(),
+        );
+        registry.register(
+            "broker_fills",
+            "How often publications of one channel were read from the stream: when it was first wanted, and after each gap",
+            self.filled.clone(),
         );
         registry.register(
             "broker_unreadable_messages",
@@ -129,6 +147,9 @@ impl BrokerCounts {
             caught_up: self.caught_up.get_or_create(&labels).clone(),
             opened: self.opened.get_or_create(&labels).clone(),
             losses: self.losses.get_or_create(&labels).clone(),
+            wanted: self.wanted.get_or_create(&labels).clone(),
+            behind: self.behind.get_or_create(&labels).clone(),
+            filled: self.filled.get_or_create(&labels).clone(),
         }
     }
 }
@@ -140,4 +161,7 @@ pub(super) struct StreamCounts {
     pub(super) caught_up: Gauge,
     pub(super) opened: Counter,
     pub(super) losses: Counter,
+    pub(super) wanted: Gauge,
+    pub(super) behind: Gauge,
+    pub(super) filled: Counter,
 }

@@ -1,20 +1,29 @@
 //! The servers of NATS: the connections to them, and what is asked there.
 
+use super::asker::Asker;
+use super::direct;
+use super::link::START_TIMEOUT;
 use super::link::{BrokerError, Log};
-use super::servers::{Ack, Feed, FeedError, NotStored, Servers, Stored, ToStore, Way, Which};
+use super::listening::Republishing;
+use super::servers::{
+    Ack, Feed, FeedError, Lasts, Listener, NotStored, Page, Servers, Stored, ToStore, Way, Which,
+};
 use super::stream::ensure;
 use super::{BrokerSettings, State, feed};
 use crate::nats::is_connected;
 use crate::nodes::Nodes;
-use async_nats::jetstream::context::{Context, ContextBuilder, PublishError, PublishErrorKind};
+use async_nats::jetstream::context::{
+    AccountErrorKind, Context, ContextBuilder, PublishError, PublishErrorKind,
+};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, Event};
 use futures_util::future::BoxFuture;
 use myriad_broker::{Extent, Subjects};
-use myriad_nats::NatsError;
+use myriad_nats::{Nats, NatsError};
 use myriad_shard::Told;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a request to JetStream may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,6 +50,12 @@ pub(super) struct Jetstream {
     pub(super) nodes: Arc<Nodes>,
     subjects: Subjects,
     replicas: usize,
+    /// Of questions for many messages at once.
+    asker: Asker,
+    /// For connections that hear what streams republish.
+    nats: Nats,
+    name: String,
+    by_channel: bool,
 }
 
 impl Jetstream {
@@ -60,10 +75,7 @@ impl Jetstream {
         let reads = connect(settings, &format!("myriad {node} reads"), None).await?;
         let live = connect(settings, &format!("myriad {node} live"), None).await?;
         let reading = context_of(&reads);
-        reading
-            .query_account()
-            .await
-            .map_err(|error| BrokerError::JetStream(error.to_string()))?;
+        await_jetstream(&reading).await?;
         let subjects = settings.subjects.clone();
         let nodes = Nodes::new(client.clone(), subjects.clone(), node.to_owned());
         Ok(Self {
@@ -75,6 +87,10 @@ impl Jetstream {
             nodes: Arc::new(nodes),
             subjects,
             replicas: settings.replicas,
+            asker: Asker::new(settings.nats.clone(), format!("myriad {node} asks")),
+            nats: settings.nats.clone(),
+            name: format!("myriad {node}"),
+            by_channel: settings.by_channel,
         })
     }
 
@@ -132,7 +148,14 @@ impl Servers for Jetstream {
 
     fn open<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>> {
         Box::pin(async {
-            let stream = ensure(&self.reading, &self.subjects, log, self.replicas).await?;
+            let stream = ensure(
+                &self.reading,
+                &self.subjects,
+                log,
+                self.replicas,
+                self.by_channel,
+            )
+            .await?;
             let state = &stream.cached_info().state;
             Ok(Extent {
                 first: state.first_sequence,
@@ -156,6 +179,40 @@ impl Servers for Jetstream {
             let feed: Box<dyn Feed> = Box::new(feed);
             Ok(feed)
         })
+    }
+
+    fn listen<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Box<dyn Listener>, FeedError>> {
+        Box::pin(async move {
+            let stream = self.stream_of(log);
+            let connection = self
+                .nats
+                .connect_raw(&format!("{} {stream}", self.name))
+                .await;
+            let connection = connection.map_err(|error| FeedError::Ended(error.to_string()))?;
+            let subjects = self.subjects.clone();
+            let listener = Republishing::new(connection, subjects, &stream);
+            let listener: Box<dyn Listener> = Box::new(listener);
+            Ok(listener)
+        })
+    }
+
+    fn lasts<'a>(
+        &'a self,
+        log: &'a Log,
+        subjects: &'a [String],
+    ) -> BoxFuture<'a, Result<Lasts, FeedError>> {
+        Box::pin(async move { direct::lasts(&self.asker, &self.stream_of(log), subjects).await })
+    }
+
+    fn page<'a>(
+        &'a self,
+        log: &'a Log,
+        subject: &'a str,
+        from: u64,
+    ) -> BoxFuture<'a, Result<Page, FeedError>> {
+        Box::pin(
+            async move { direct::page(&self.asker, &self.stream_of(log), subject, from).await },
+        )
     }
 
     fn look<'a>(
@@ -235,6 +292,24 @@ async fn connect(
         std::future::ready(())
     });
     settings.nats.connect_with(options).await
+}
+
+/// Servers that have just started have no leader that would answer.
+async fn await_jetstream(context: &Context) -> Result<(), BrokerError> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        match context.query_account().await {
+            Ok(_) => return Ok(()),
+            Err(error)
+                if Instant::now() >= deadline || error.kind() != AccountErrorKind::TimedOut =>
+            {
+                return Err(BrokerError::JetStream(error.to_string()));
+            }
+            Err(error) => {
+                tracing::info!("JetStream does not answer yet ({error}); it is asked again")
+            }
+        }
+    }
 }
 
 fn context_of(client: &Client) -> Context {

@@ -6,15 +6,20 @@ use super::remarks::Remarks;
 use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
-use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces, Partitions};
+use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces, Partitions, Wish};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep};
 
 /// How long a server that starts waits for its streams.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_secs(1);
+/// Messages of a channel that its stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
+/// stream has dropped what it has not read.
+const SPARE_MESSAGES: usize = 256;
 
 /// Why a server cannot start with its broker.
 #[derive(Debug, Error)]
@@ -66,6 +71,9 @@ pub(super) struct Log {
     pub(super) class: Class,
     pub(super) options: Arc<ChannelOptions>,
     known: Mutex<Known>,
+    /// What homes want of its channels, where they are heard by themselves.
+    wishes: UnboundedSender<Wish>,
+    wished: Mutex<Option<UnboundedReceiver<Wish>>>,
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +83,12 @@ struct Known {
     /// Where the epoch began, and the one before it.
     began: u64,
     former: Option<Epoch>,
+    /// The last place of a message of this node that the stream has acknowledged in this epoch.
+    stored: u64,
     /// The stream is not what this node has read: positions mean nothing until it is opened again.
     is_suspect: bool,
+    /// The channels that this node hears, where it does not read the log whole.
+    heard: HashSet<Arc<str>>,
 }
 
 /// How far this node has read a log.
@@ -88,6 +100,50 @@ pub(super) struct ReadUpTo {
 }
 
 impl Log {
+    fn new(id: LogId, class: Class, options: Arc<ChannelOptions>) -> Self {
+        let (wishes, wished) = unbounded_channel();
+        Self {
+            id,
+            class,
+            options,
+            known: Mutex::default(),
+            wishes,
+            wished: Mutex::new(Some(wished)),
+        }
+    }
+
+    /// Messages of a channel that its stream keeps at least.
+    pub(super) fn kept_max(&self) -> usize {
+        2 * self.options.history_size as usize + SPARE_MESSAGES
+    }
+
+    /// A home wants something of a channel.
+    pub(super) fn wish(&self, wish: Wish) {
+        // Without a receiver the server ends.
+        let _ = self.wishes.send(wish);
+    }
+
+    /// What homes want; to be taken once.
+    pub(super) fn take_wishes(&self) -> Option<UnboundedReceiver<Wish>> {
+        let mut wished = self.wished.lock().unwrap_or_else(PoisonError::into_inner);
+        wished.take()
+    }
+
+    /// This node hears a channel, or no more.
+    pub(super) fn note_heard(&self, channel: &Arc<str>, is_heard: bool) {
+        let mut known = self.lock();
+        if is_heard {
+            known.heard.insert(Arc::clone(channel));
+        } else {
+            known.heard.remove(channel);
+        }
+    }
+
+    /// Whether this node hears a channel.
+    pub(super) fn hears(&self, channel: &str) -> bool {
+        self.lock().heard.contains(channel)
+    }
+
     /// A publication is stored there: gives the waiter back if this node has read as far already.
     pub(super) fn wait(&self, sequence: u64, waiter: Waiter, now: Instant) -> Option<Waiter> {
         let mut known = self.lock();
@@ -107,6 +163,7 @@ impl Log {
         if known.read.epoch != read.epoch {
             known.former = known.read.epoch;
             known.began = began;
+            known.stored = 0;
         }
         known.read = read;
         known.answers.take_read(read.position)
@@ -136,9 +193,18 @@ impl Log {
     /// again.
     pub(super) fn note_stored(&self, sequence: u64, before: ReadUpTo) {
         let mut known = self.lock();
-        if sequence <= before.position && known.read.epoch == before.epoch {
+        if known.read.epoch != before.epoch {
+            return;
+        }
+        known.stored = known.stored.max(sequence);
+        if sequence <= before.position {
             known.is_suspect = true;
         }
+    }
+
+    /// What the stream must have: it has acknowledged so much, which this node need not have read.
+    pub(super) fn stored_up_to(&self) -> u64 {
+        self.lock().stored
     }
 
     pub(super) fn is_suspect(&self) -> bool {
@@ -165,6 +231,8 @@ pub(super) struct Link {
     pub(super) node: String,
     pub(super) state: Arc<State>,
     pub(super) remarks: Remarks,
+    /// This node hears the channels that its clients want, and no others.
+    pub(super) by_channel: bool,
     /// Where random numbers come from; none if it has none.
     pub(super) random: fn() -> Option<u64>,
 }
@@ -177,6 +245,7 @@ impl Link {
         node: String,
         state: Arc<State>,
         random: fn() -> Option<u64>,
+        by_channel: bool,
     ) -> Self {
         let with_history = namespaces.with_history_in_logs();
         let logs = with_history.iter().flat_map(|(name, options)| {
@@ -188,12 +257,7 @@ impl Link {
                 } else {
                     Class::partition_of(name.as_deref(), partition)
                 };
-                Arc::new(Log {
-                    id,
-                    class,
-                    options: Arc::clone(options),
-                    known: Mutex::default(),
-                })
+                Arc::new(Log::new(id, class, Arc::clone(options)))
             })
         });
         Self {
@@ -204,6 +268,7 @@ impl Link {
             node,
             state,
             remarks: Remarks::default(),
+            by_channel,
             random,
         }
     }

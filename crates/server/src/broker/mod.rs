@@ -2,7 +2,8 @@
 //!
 //! Without one, a channel's home numbers its publications, and this module has nothing to do. With one, publications go from their
 //! publisher's shard to the *broker's thread* ([`publisher`]), from there to the stream of their namespace, and come back by its
-//! readers ([`reader`], one for each log) to the channel's home. What no history keeps goes by core NATS ([`live`]), at most once. The
+//! readers ([`reader`], one for each log) to the channel's home. A node may also hear only the channels that its clients want
+//! ([`by_channel`]). What no history keeps goes by core NATS ([`live`]), at most once. The
 //! thread has a runtime of its own, so that a flood of messages does not delay requests of the API.
 //!
 //! What is asked of the servers goes through one seam ([`servers`]). NATS is behind it ([`jetstream`]), or the simulator of the tests.
@@ -11,13 +12,20 @@
 //! `myriad-broker`.
 
 mod answers;
+mod asker;
 mod beat;
+mod by_channel;
 mod counts;
+mod direct;
+mod entries;
+mod fault;
 mod feed;
 mod homes;
 mod jetstream;
 mod link;
+mod listening;
 mod live;
+mod looking;
 mod publisher;
 mod reader;
 mod remarks;
@@ -215,6 +223,7 @@ async fn open(
         node,
         state,
         random,
+        settings.by_channel,
     );
     link.await_streams().await.map_err(ServerError::Broker)?;
     Ok(Opened {
@@ -247,9 +256,12 @@ async fn run(opened: Opened, mesh: Mesh) {
 /// Reads all logs, and publishes, until the server ends.
 async fn work(link: Arc<Link>, homes: Arc<dyn Homes>, letters: Letters<BrokerTask>) {
     for log in &link.logs {
-        let (link, homes) = (Arc::clone(&link), Arc::clone(&homes));
-        let reader = reader::Reader::new(link, homes, Arc::clone(log));
-        tokio::spawn(reader.run());
+        let (link, homes, log) = (Arc::clone(&link), Arc::clone(&homes), Arc::clone(log));
+        if link.by_channel {
+            tokio::spawn(by_channel::Hearer::new(link, homes, log).run());
+        } else {
+            tokio::spawn(reader::Reader::new(link, homes, log).run());
+        }
     }
     publisher::run(link, homes, letters).await;
 }

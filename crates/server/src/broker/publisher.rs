@@ -125,6 +125,11 @@ impl Publisher {
             BrokerTask::Publish(submission) => self.handle_submission(submission),
             BrokerTask::RemoveHistory { channel, id } => self.remove_history(&channel, id),
             BrokerTask::Tell(told) => self.link.servers.tell(told),
+            BrokerTask::Wish(wish) => {
+                if let Some(log) = self.link.log_of(&wish.channel) {
+                    log.wish(wish);
+                }
+            }
         }
     }
 
@@ -258,7 +263,12 @@ impl Publisher {
                 match stored {
                     Ok(sequence) => {
                         self.count(Outcome::Stored);
-                        let waiter = waiter.and_then(|one| log.wait(sequence, one, Instant::now()));
+                        // Who does not hear the channel need not wait for it.
+                        let waits = !self.link.by_channel || log.hears(&channel);
+                        let waiter = match waiter {
+                            Some(one) if waits => log.wait(sequence, one, Instant::now()),
+                            waiter => waiter,
+                        };
                         let read = waiter.map(|waiter| (sequence, waiter));
                         answer(&*self.homes, &log, read.into_iter().collect());
                     }

@@ -16,6 +16,9 @@ use std::task::{Context, Poll};
 use thiserror::Error;
 use tokio::task::unconstrained;
 
+/// Subjects whose last messages are asked for at once: JetStream answers for 1,024 at most.
+pub(super) const LASTS_MAX: usize = 1_000;
+
 /// The connection by which something is asked.
 ///
 /// A message that the client library cannot parse costs the connection that it comes by, and all that is on its way there. So what
@@ -146,6 +149,72 @@ impl dyn Feed + '_ {
     }
 }
 
+/// The last messages of some subjects.
+#[derive(Debug)]
+pub(super) struct Lasts {
+    /// All that was stored up to here is counted.
+    pub(super) watermark: u64,
+    /// One of each subject that has one.
+    pub(super) messages: Vec<Stored>,
+}
+
+/// Messages of one subject, in their order.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) messages: Vec<Stored>,
+    /// Whether the subject has more behind them.
+    pub(super) has_more: bool,
+}
+
+/// A message that came by itself.
+#[derive(Debug)]
+pub(super) struct Republished {
+    /// As it stands in the stream; it has the subject under which it stands there.
+    pub(super) stored: Stored,
+    /// The place of the message of its subject before it; 0: none is known.
+    pub(super) previous: u64,
+}
+
+/// What a listener hears.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Message(Republished),
+    /// The answer to [`Listener::ask_fence`].
+    Fence(Extent),
+}
+
+/// Names a subscription of a listener.
+pub(super) type Sid = u64;
+
+/// Messages as a stream republishes them when it has stored them. They come in the stream's order, if nothing fails. With faults one may
+/// not come, or twice, or late.
+pub(super) trait Listener: Send {
+    /// Wants the messages of a stored subject. What is stored before the next fence may not come.
+    fn subscribe(&mut self, subject: &str) -> Sid;
+
+    /// Does not want them any more.
+    fn unsubscribe(&mut self, sid: Sid);
+
+    /// Asks the stream's leader how far the stream goes. What is stored behind that comes for all that was subscribed before.
+    fn ask_fence(&mut self);
+
+    /// The next thing that is heard.
+    ///
+    /// # Errors
+    /// The connection is lost, or silent: a new listener is needed.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Heard, FeedError>>;
+}
+
+impl dyn Listener + '_ {
+    /// The next thing that is heard. May be given up while it waits.
+    ///
+    /// # Errors
+    /// The connection is lost, or silent.
+    pub(super) async fn next(&mut self) -> Result<Heard, FeedError> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+}
+
 /// The servers, and the connections to them.
 pub(super) trait Servers: Debug + Send + Sync {
     /// Whether publications reach them now, as far as this node knows.
@@ -172,6 +241,34 @@ pub(super) trait Servers: Debug + Send + Sync {
         log: &'a Log,
         first: u64,
     ) -> BoxFuture<'a, Result<Box<dyn Feed>, FeedError>>;
+
+    /// Hears what a log's stream republishes, of the subjects that are wanted.
+    ///
+    /// # Errors
+    /// The servers do not let us.
+    fn listen<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Box<dyn Listener>, FeedError>>;
+
+    /// The last messages of some stored subjects, as one server of the stream has them: it may be behind. At most
+    /// [`LASTS_MAX`] subjects.
+    ///
+    /// # Errors
+    /// There is no answer.
+    fn lasts<'a>(
+        &'a self,
+        log: &'a Log,
+        subjects: &'a [String],
+    ) -> BoxFuture<'a, Result<Lasts, FeedError>>;
+
+    /// Messages of a stored subject from a place on, as one server of the stream has them: it may be behind.
+    ///
+    /// # Errors
+    /// There is no answer.
+    fn page<'a>(
+        &'a self,
+        log: &'a Log,
+        subject: &'a str,
+        from: u64,
+    ) -> BoxFuture<'a, Result<Page, FeedError>>;
 
     /// A message as the stream's leader has it; none if there is none. It can be read whatever stands in it.
     ///

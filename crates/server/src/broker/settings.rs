@@ -15,4 +15,6 @@ pub(crate) struct BrokerSettings {
     pub(crate) subjects: Subjects,
     /// Servers that keep each publication: 1 to 5.
     pub(crate) replicas: usize,
+    /// This node hears the channels that its clients want, and no others.
+    pub(crate) by_channel: bool,
 }

@@ -19,8 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// One attempt.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// The first attempt: what was on its way to a leader that steps down is answered by nobody, and an acknowledgement takes some
+/// milliseconds. Each attempt has twice as long as the one before it, so that servers that are slow do not get ever more to do.
+const ATTEMPT_MIN: Duration = Duration::from_millis(300);
+const ATTEMPT_MAX: Duration = Duration::from_millis(1_500);
 /// Between two attempts: JetStream has no leader, or is still storing the first.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a message depends on.
@@ -71,13 +73,15 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
     let before = pending.log.read_up_to();
     // The message behind which an attempt was to be stored whose end is not known.
     let mut tried = None;
+    let mut patience = ATTEMPT_MIN;
     loop {
         let now = Instant::now();
         // What the client library would keep for later would come when nobody counts on it any more.
         if now >= pending.deadline || !link.servers.is_connected() {
             return Err(Outcome::Unavailable);
         }
-        let until = pending.deadline.min(now + ATTEMPT_TIMEOUT);
+        let until = pending.deadline.min(now + patience);
+        patience = (2 * patience).min(ATTEMPT_MAX);
         match timeout_at(until, attempt(link, pending, &mut tried)).await {
             Ok(Attempt::Stored { sequence, is_new }) => {
                 if is_new {

@@ -2,7 +2,9 @@
 
 use super::link::{BrokerError, Log};
 use async_nats::jetstream::context::CreateStreamErrorKind;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Republish, RetentionPolicy, StorageType, Stream,
+};
 use async_nats::jetstream::{Context, ErrorCode};
 use myriad_broker::Subjects;
 use std::collections::HashMap;
@@ -13,9 +15,6 @@ pub(super) type LogStream = Stream;
 
 /// A message id is remembered so long: two publications with one idempotency key, or one that is sent again, are one within it.
 pub(super) const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
-/// Messages of a channel that the stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
-/// stream has dropped what it has not read.
-const SPARE_MESSAGES: i64 = 256;
 /// Where a stream says in how many streams its namespace is.
 const PARTITIONS: &str = "myriad_partitions";
 /// A message stays longer in the stream than in histories, so that a home knows what it has dropped itself.
@@ -30,8 +29,16 @@ pub(super) async fn ensure(
     subjects: &Subjects,
     log: &Log,
     replicas: usize,
+    by_channel: bool,
 ) -> Result<LogStream, BrokerError> {
-    let wanted = config(subjects, log, replicas);
+    let wanted = Config {
+        republish: by_channel.then(|| Republish {
+            source: subjects.stored_of(&log.class),
+            destination: subjects.republished_of(&log.class),
+            headers_only: false,
+        }),
+        ..config(subjects, log, replicas)
+    };
     let name = wanted.name.clone();
     let failed = |why: String| BrokerError::Stream {
         stream: name.clone(),
@@ -72,6 +79,14 @@ pub(super) async fn ensure(
             found.subjects.join(", ")
         )));
     }
+    if let (Some(found), Some(wanted)) = (&found.republish, &wanted.republish)
+        && !is_same_way(found, wanted)
+    {
+        return Err(failed(format!(
+            "republishes its messages to {}; remove that, or set broker-interest = stream",
+            found.destination
+        )));
+    }
     if let Some(why) = breaks_promises(found) {
         return Err(failed(why.to_owned()));
     }
@@ -88,7 +103,6 @@ pub(super) async fn ensure(
 }
 
 fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
-    let history = i64::from(log.options.history_size);
     let age = log.options.history_ttl;
     let partitions = log.options.logs.map_or(1, |logs| logs.count);
     Config {
@@ -102,7 +116,7 @@ fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
         max_messages: -1,
         max_bytes: -1,
         max_consumers: -1,
-        max_messages_per_subject: 2 * history + SPARE_MESSAGES,
+        max_messages_per_subject: i64::try_from(log.kept_max()).unwrap_or(i64::MAX),
         max_age: age + age / 2 + SPARE_AGE,
         duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,
@@ -113,6 +127,11 @@ fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
         deny_delete: true,
         ..Config::default()
     }
+}
+
+/// Whether a stream republishes what a node by channel hears.
+fn is_same_way(found: &Republish, wanted: &Republish) -> bool {
+    found.source == wanted.source && found.destination == wanted.destination && !found.headers_only
 }
 
 /// In how many streams the channels of a stream's namespace are. Whoever disagrees would look for them elsewhere.
@@ -146,10 +165,14 @@ fn widened(found: &Config, wanted: &Config) -> Option<Config> {
     );
     let keeps_long = found.max_age.is_zero() || found.max_age >= wanted.max_age;
     let knows_keys = found.duplicate_window >= wanted.duplicate_window;
-    if keeps_enough && keeps_long && knows_keys && found.allow_rollup {
+    let republishes = found.republish.is_some() || wanted.republish.is_none();
+    if keeps_enough && keeps_long && knows_keys && found.allow_rollup && republishes {
         return None;
     }
     let mut widened = found.clone();
+    if !republishes {
+        widened.republish.clone_from(&wanted.republish);
+    }
     if !keeps_enough {
         widened.max_messages_per_subject = wanted.max_messages_per_subject;
     }

@@ -21,6 +21,7 @@ impl Options {
     pub(super) fn broker(&self) -> Result<Option<BrokerSettings>, ConfigError> {
         let Some(url) = &self.broker else {
             self.check_storage()?;
+            self.hears_by_channel()?;
             return Ok(None);
         };
         let identity = match (&self.broker_certificate, &self.broker_key) {
@@ -58,6 +59,7 @@ impl Options {
             nats,
             subjects,
             replicas,
+            by_channel: self.hears_by_channel()?,
         }))
     }
 
@@ -83,6 +85,21 @@ impl Options {
         Ok(count)
     }
 
+    /// Whether this node hears no more than the channels that its clients want.
+    ///
+    /// # Errors
+    /// The word is none of the two.
+    fn hears_by_channel(&self) -> Result<bool, ConfigError> {
+        match self.broker_interest.as_deref() {
+            None | Some("stream") => Ok(false),
+            Some("channel") => Ok(true),
+            Some(other) => {
+                let advice = "choose stream, or channel";
+                Err(refuse("broker-interest", other, advice))
+            }
+        }
+    }
+
     /// Options of a broker without one: somebody may believe that there is a cluster.
     pub(super) fn broker_remarks(&self) -> Vec<String> {
         let prefix = self.broker_prefix.as_deref();
@@ -98,6 +115,12 @@ impl Options {
             (
                 "broker-partitions",
                 self.broker_partitions.is_some_and(|count| count.0 != 1),
+            ),
+            (
+                "broker-interest",
+                self.broker_interest
+                    .as_deref()
+                    .is_some_and(|word| word != "stream"),
             ),
             ("broker-credentials", self.broker_credentials.is_some()),
             ("broker-ca", self.broker_ca.is_some()),
@@ -174,6 +197,10 @@ mod tests {
             (
                 "broker = \"a\"\nbroker-storage = \"memory\"",
                 "broker-storage = memory: choose file",
+            ),
+            (
+                "broker = \"a\"\nbroker-interest = \"room\"",
+                "broker-interest = room: choose stream, or channel",
             ),
             (
                 "broker = \"a\"\nbroker-key = \"k\"",

@@ -100,6 +100,10 @@ pub struct Options {
     #[arg(long, value_name = "COUNT")]
     pub broker_partitions: Option<Count>,
 
+    /// What this node hears of the broker: each stream whole, or the channels that its clients want: stream, channel
+    #[arg(long, value_name = "WHAT")]
+    pub broker_interest: Option<String>,
+
     /// Where streams of the broker are kept: file
     #[arg(long, value_name = "STORAGE")]
     pub broker_storage: Option<String>,
@@ -348,6 +352,7 @@ impl Options {
             broker_prefix: self.broker_prefix.or(other.broker_prefix),
             broker_replicas: self.broker_replicas.or(other.broker_replicas),
             broker_partitions: self.broker_partitions.or(other.broker_partitions),
+            broker_interest: self.broker_interest.or(other.broker_interest),
             broker_storage: self.broker_storage.or(other.broker_storage),
             broker_credentials: self.broker_credentials.or(other.broker_credentials),
             broker_ca: self.broker_ca.or(other.broker_ca),
@@ -416,6 +421,7 @@ impl Options {
             broker_prefix: running.broker_prefix.clone(),
             broker_replicas: running.broker_replicas,
             broker_partitions: running.broker_partitions,
+            broker_interest: running.broker_interest.clone(),
             broker_storage: running.broker_storage.clone(),
             broker_credentials: running.broker_credentials.clone(),
             broker_ca: running.broker_ca.clone(),

@@ -6,9 +6,18 @@ use crate::session::{MembersPage, MembersQuestion};
 use crate::settings::ProcessLimits;
 use myriad_hub::{
     Asker, ClientIds, Content, Epoch, FromNode, LogEntry, LogEvent, NodeSays, Permit, Position,
-    RequestId, Submission, Told,
+    RequestId, Submission, Told, Wish,
 };
 use myriad_reactor::Waker;
+
+/// The logs of a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How many there are.
+    pub count: usize,
+    /// Homes read no more of them than the channels that somebody wants: [`BrokerTask::Wish`].
+    pub by_channel: bool,
+}
 
 /// What the broker of a node is to do.
 #[derive(Debug)]
@@ -25,10 +34,12 @@ pub enum BrokerTask {
     },
     /// Tell the other nodes. [`Mesh::hear_node`] takes it there.
     Tell(Told),
+    /// A home wants to hear a channel, or no more.
+    Wish(Wish),
 }
 
 impl Mesh {
-    /// As [`Mesh::new`], with a broker that orders channels in so many logs. Publications go to [`ControlPlane::submit`], and come
+    /// As [`Mesh::new`], with a broker that orders channels in logs. Publications go to [`ControlPlane::submit`], and come
     /// back from the broker.
     ///
     /// # Panics
@@ -39,7 +50,7 @@ impl Mesh {
         limits: ProcessLimits,
         epoch: Epoch,
         client_ids: ClientIds,
-        logs: usize,
+        logs: LogSettings,
         control_plane: Box<dyn ControlPlane>,
     ) -> Self {
         let logs = Some(logs);
@@ -68,8 +79,9 @@ impl Mesh {
     /// Tells homes what a log says next. Entries of one log come in its order.
     pub fn read_log(&self, entry: LogEntry) {
         let channel = match &entry.event {
-            LogEvent::Publication(submission, _) => Some(&submission.channel),
-            LogEvent::Removed(channel) | LogEvent::LostIn(channel) => Some(channel),
+            _ if entry.channel.is_some() => entry.channel.as_deref(),
+            LogEvent::Publication(submission, _) => Some(&*submission.channel),
+            LogEvent::Removed(channel) | LogEvent::LostIn(channel) => Some(&**channel),
             LogEvent::Began(_)
             | LogEvent::CaughtUp { .. }
             | LogEvent::Whole
@@ -96,7 +108,12 @@ impl Mesh {
                 LogEvent::Passed => LogEvent::Passed,
                 LogEvent::Publication(..) | LogEvent::Removed(_) | LogEvent::LostIn(_) => return,
             };
-            let entry = LogEntry { log, offset, event };
+            let entry = LogEntry {
+                log,
+                channel: None,
+                offset,
+                event,
+            };
             self.send(home, Message::Log(Box::new(entry)));
         }
     }
@@ -110,6 +127,11 @@ impl Mesh {
     /// Has the other nodes told of joins and leaves.
     pub(crate) fn tell_nodes(&self, told: Told) {
         self.0.control_plane.submit(BrokerTask::Tell(told));
+    }
+
+    /// Takes a home's wish to the broker.
+    pub(crate) fn wish(&self, wish: Wish) {
+        self.0.control_plane.submit(BrokerTask::Wish(wish));
     }
 
     /// Tells homes what another node says.

@@ -139,6 +139,7 @@ impl Home {
         let Some(request) = self.hold(awaited, request, Question::Stream, now) else {
             return;
         };
+        self.note_channel_use(&request.channel, now);
         let StreamRequest {
             channel,
             asker,

@@ -12,6 +12,7 @@ impl Home {
         let Some(request) = self.hold(awaited, request, Question::ReadStream, now) else {
             return;
         };
+        self.note_channel_use(&request.channel, now);
         let found = self.find_stream(&request.channel, now);
         let answer = match found {
             Some(index) => self.read_stream(index, &request, now),

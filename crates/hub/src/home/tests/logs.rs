@@ -24,7 +24,7 @@ const KEPT_BY_LOG: usize = 6;
 /// Ticks for which it keeps them, as long as histories do.
 const TTL: u64 = 100;
 
-fn settings() -> HomeSettings {
+pub(super) fn settings() -> HomeSettings {
     let log = ChannelOptions {
         logs: Some(Partitions::one(LOG)),
         ..kept()
@@ -41,6 +41,7 @@ fn settings() -> HomeSettings {
         epoch_seed: 99,
         namespaces: Arc::new(Namespaces::new(ChannelOptions::default(), named)),
         logs: 1,
+        by_channel: false,
         history_bytes_max: 1 << 20,
         batch_bytes_max: 256 << 10,
     }
@@ -50,6 +51,7 @@ fn began(epoch: Epoch, offset: u64) -> LogEntry {
     let event = LogEvent::Began(epoch);
     LogEntry {
         log: LOG,
+        channel: None,
         offset,
         event,
     }
@@ -58,12 +60,13 @@ fn began(epoch: Epoch, offset: u64) -> LogEntry {
 fn entry(offset: u64, event: LogEvent) -> LogEntry {
     LogEntry {
         log: LOG,
+        channel: None,
         offset,
         event,
     }
 }
 
-fn publication(channel: &str, offset: u64, age: u64) -> LogEntry {
+pub(super) fn publication(channel: &str, offset: u64, age: u64) -> LogEntry {
     let submission = Submission {
         content: text(&offset.to_string()).into(),
         ..submission(channel, None)
@@ -81,7 +84,7 @@ fn caught_up() -> Home {
     home
 }
 
-fn recover(channel: &str, since: Position, mode: RecoveryMode) -> Recover {
+pub(super) fn recover(channel: &str, since: Position, mode: RecoveryMode) -> Recover {
     Recover {
         channel: channel.into(),
         ticket: TICKET,
@@ -117,7 +120,7 @@ fn offsets_of(kept: Vec<Kept>) -> Vec<u64> {
     kept.into_iter().map(offset).collect()
 }
 
-fn at(offset: u64) -> Position {
+pub(super) fn at(offset: u64) -> Position {
     Position {
         epoch: Epoch::new(1),
         offset,
@@ -501,7 +504,15 @@ fn with_two_logs() -> Home {
             LogEvent::Whole,
         ] {
             let offset = 0;
-            home.handle_log(LogEntry { log, offset, event }, Now(0));
+            home.handle_log(
+                LogEntry {
+                    log,
+                    channel: None,
+                    offset,
+                    event,
+                },
+                Now(0),
+            );
         }
     }
     home

@@ -4,10 +4,12 @@
 //! all that came since it began, or since it was told last.
 
 use super::CHANNELS;
+use super::reached::Reached;
 use super::truth::{Truth, What};
 use myriad_hub::{Delivery, HomeEffect, Recovered};
-use myriad_shard::{Epoch, HistoryAnswer, Kept, NotPublished, Payload, Position};
-use std::collections::BTreeMap;
+use myriad_shard::{Asker, Epoch, HistoryAnswer, Kept, NotPublished, Payload, Position, Wanting};
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
 
 /// Where a subscriber is with its node.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Subscriber {
     pub(super) channel: usize,
     /// The number of its node.
     pub(super) node: Option<u64>,
+    /// It comes to no node before.
+    away_until: Option<Instant>,
     stage: Stage,
     /// Of its last join.
     pub(super) serial: u32,
@@ -43,6 +47,7 @@ impl Subscriber {
         Self {
             channel,
             node: None,
+            away_until: None,
             stage: Stage::Away,
             serial: 0,
             position: None,
@@ -53,6 +58,15 @@ impl Subscriber {
 
     pub(super) fn is_away(&self) -> bool {
         matches!(self.stage, Stage::Away)
+    }
+
+    /// It comes to no node for a while.
+    pub(super) fn stay_away(&mut self, until: Instant) {
+        self.away_until = Some(until);
+    }
+
+    pub(super) fn stays_away(&self) -> bool {
+        self.away_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// It joins at a node, and recovers if it has a position.
@@ -119,58 +133,13 @@ pub(super) struct Recovery {
     pub(super) since: Position,
 }
 
-/// What a run came through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reached {
-    pub(super) seeds: u64,
-    pub(super) publications: u64,
-    pub(super) refused: u64,
-    pub(super) deliveries: u64,
-    pub(super) recovered: u64,
-    pub(super) unrecovered: u64,
-    pub(super) lost: u64,
-    pub(super) histories: u64,
-    pub(super) removals: u64,
-    pub(super) elections: u64,
-    pub(super) cut_logs: u64,
-    pub(super) cut_connections: u64,
-    pub(super) killed_nodes: u64,
-    pub(super) stopped_nodes: u64,
-}
-
-impl Reached {
-    fn all(&mut self) -> [(&'static str, &mut u64); 14] {
-        [
-            ("seeds", &mut self.seeds),
-            ("publications", &mut self.publications),
-            ("refused", &mut self.refused),
-            ("deliveries", &mut self.deliveries),
-            ("recovered", &mut self.recovered),
-            ("unrecovered", &mut self.unrecovered),
-            ("lost", &mut self.lost),
-            ("histories", &mut self.histories),
-            ("removals", &mut self.removals),
-            ("elections", &mut self.elections),
-            ("cut_logs", &mut self.cut_logs),
-            ("cut_connections", &mut self.cut_connections),
-            ("killed_nodes", &mut self.killed_nodes),
-            ("stopped_nodes", &mut self.stopped_nodes),
-        ]
-    }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        let mut other = *other;
-        for ((_, sum), (_, more)) in self.all().into_iter().zip(other.all()) {
-            *sum += *more;
-        }
-    }
-
-    /// Asserts that nothing is simulated in vain.
-    pub(super) fn check(mut self) {
-        for (what, count) in self.all() {
-            assert!(*count > 0, "no {what} in all seeds");
-        }
-    }
+/// What histories have at the end.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    /// What was published behind this place of the log.
+    behind: u64,
+    /// Or so much of it.
+    history_size: usize,
 }
 
 /// All subscribers and publishers. Each subscriber is a shard of its node.
@@ -180,6 +149,10 @@ pub(super) struct Crowd {
     pub(super) publications: BTreeMap<u64, Published>,
     /// Who has a history removed: its node, and the answer.
     pub(super) removals: BTreeMap<u64, (u64, Option<bool>)>,
+    /// The numbers of nodes that hear by channel.
+    hearers: BTreeSet<u64>,
+    /// None before the end.
+    expected: Option<Expected>,
     pub(super) reached: Reached,
     /// Of all that subscribers got.
     pub(super) trace: u64,
@@ -192,9 +165,40 @@ impl Crowd {
             subscribers: subscribers.collect(),
             publications: BTreeMap::new(),
             removals: BTreeMap::new(),
+            hearers: BTreeSet::new(),
+            expected: None,
             reached: Reached::default(),
             trace: 0,
         }
+    }
+
+    /// A node begins that hears by channel.
+    pub(super) fn note_hearer(&mut self, node: u64) {
+        self.hearers.insert(node);
+    }
+
+    /// A home wants something of a channel.
+    pub(super) fn note_wish(&mut self, wanting: Wanting) {
+        let reached = &mut self.reached.by_channel;
+        match wanting {
+            Wanting::Hear => reached.wanted += 1,
+            Wanting::Nothing => reached.unwanted += 1,
+            Wanting::Confirm(_) => reached.confirmed += 1,
+        }
+    }
+
+    /// All come back who stay away.
+    pub(super) fn call_back(&mut self) {
+        let subscribers = self.subscribers.iter_mut();
+        subscribers.for_each(|subscriber| subscriber.away_until = None);
+    }
+
+    /// From now on, histories have what was published behind a place of the log, as far as they are so long.
+    pub(super) fn expect_histories(&mut self, behind: u64, history_size: usize) {
+        self.expected = Some(Expected {
+            behind,
+            history_size,
+        });
     }
 
     /// What a node's home says. Returns what a subscriber asks next.
@@ -220,7 +224,9 @@ impl Crowd {
                     self.handle_delivery(truth, node, shard, &delivery);
                 }
             }
-            HomeEffect::History { answer, .. } => self.handle_history(truth, answer),
+            HomeEffect::History { asker, answer } => {
+                self.handle_history(truth, node, asker, answer);
+            }
             HomeEffect::Held { .. } => {}
             other => panic!("{other:?}"),
         }
@@ -268,6 +274,8 @@ impl Crowd {
             }
             subscriber.position = Some(position);
             self.reached.recovered += 1;
+            let is_by_channel = self.hearers.contains(&node);
+            self.reached.by_channel.recovered += u64::from(is_by_channel);
         } else {
             subscriber.begin_at(position);
             self.reached.unrecovered += 1;
@@ -296,7 +304,7 @@ impl Crowd {
         }
     }
 
-    fn handle_history(&mut self, truth: &Truth, answer: HistoryAnswer) {
+    fn handle_history(&mut self, truth: &Truth, node: u64, asker: Asker, answer: HistoryAnswer) {
         let HistoryAnswer::Page {
             position,
             publications,
@@ -304,24 +312,37 @@ impl Crowd {
         else {
             panic!("it was asked for all")
         };
-        self.reached.histories += 1;
-        let Some(last) = publications.last() else {
-            return;
+        let Asker::Session(ticket) = asker else {
+            panic!("{asker:?} asked for no history")
         };
+        let channel = ticket.command as usize;
+        self.reached.histories += 1;
+        let is_read_by_channel = !publications.is_empty() && self.hearers.contains(&node);
+        self.reached.by_channel.histories += u64::from(is_read_by_channel);
         if !truth.is_whole() {
             // Its node may not know yet that something was lost.
             return;
         }
+        if let Some(last) = publications.last() {
+            let fact = truth.at(last.offset).expect("it stands there");
+            assert_eq!(fact.channel, Some(channel), "of another channel");
+        }
         let number = |kept: &Kept| number_of(&kept.content.payload);
         let read: Vec<_> = publications.iter().map(number).collect();
-        let fact = truth.at(last.offset).expect("it stands there");
-        let channel = fact.channel.expect("it is a publication");
         let kept = truth.kept(channel, position.offset);
         assert!(kept.ends_with(&read), "{read:?} were read of {kept:?}");
+        if let Some(expected) = self.expected {
+            let last = truth.publications(channel, expected.behind);
+            let count = last.len().min(expected.history_size);
+            assert!(
+                read.len() >= count,
+                "node {node} has {read:?} of {channel}, whose last ones are {last:?}"
+            );
+        }
     }
 
-    /// Asserts, when nothing happens any more, that all have what they were promised.
-    pub(super) fn check(&self, truth: &Truth, epoch: Epoch) {
+    /// Asserts that every subscriber has all that its channel has said since it began, or since it was told that something is missing.
+    pub(super) fn check_subscribers(&self, truth: &Truth) {
         for (index, subscriber) in self.subscribers.iter().enumerate() {
             assert!(
                 matches!(subscriber.stage, Stage::Live),
@@ -329,6 +350,13 @@ impl Crowd {
             );
             let all = truth.publications(subscriber.channel, subscriber.began);
             assert_eq!(subscriber.got, all, "subscriber {index}: {subscriber:?}");
+        }
+    }
+
+    /// Asserts, when nothing happens any more, that all have what they were promised.
+    pub(super) fn check(&self, truth: &Truth, epoch: Epoch) {
+        self.check_subscribers(truth);
+        for (index, subscriber) in self.subscribers.iter().enumerate() {
             let known = subscriber.position.map(|position| position.epoch);
             assert_eq!(known, Some(epoch), "subscriber {index}");
         }

@@ -3,12 +3,15 @@
 use super::cloud::{Client, Cloud, lock};
 use super::crowd::Crowd;
 use super::frozen::Freezer;
-use super::{CHANNELS, Plan, STREAM_NAMESPACE};
+use super::plan::Plan;
+use super::{CHANNELS, STREAM_NAMESPACE};
 use crate::broker::State;
+use crate::broker::by_channel::Hearer;
 use crate::broker::homes::Homes;
 use crate::broker::link::Link;
+use crate::broker::publisher;
+use crate::broker::reader::Reader;
 use crate::broker::servers::Servers;
-use crate::broker::{publisher, reader};
 use crate::mailbox::{Mailbox, mailbox};
 use myriad_broker::Subjects;
 use myriad_hub::{Home, HomeSettings, Pool, Recover};
@@ -48,6 +51,8 @@ pub(super) struct NodeHomes {
     home: Mutex<Home>,
     cloud: Arc<Cloud>,
     crowd: Arc<Mutex<Crowd>>,
+    /// Where the home's wishes go.
+    letters: Arc<Mailbox<BrokerTask>>,
 }
 
 impl NodeHomes {
@@ -82,6 +87,12 @@ impl NodeHomes {
                 max: RECOVERED_MAX,
             };
             home.handle_recover(request, now);
+        }
+        while let Some(wish) = home.poll_wish() {
+            let node = self.node;
+            self.cloud.say(|| format!("node {node}: {wish:?}"));
+            lock(&self.crowd).note_wish(wish.wanting);
+            self.letters.post(BrokerTask::Wish(wish));
         }
     }
 
@@ -118,9 +129,10 @@ impl Homes for NodeHomes {
     fn read_log(&self, entry: LogEntry) {
         self.cloud.say(|| {
             let (node, offset) = (self.node, entry.offset);
+            let of = entry.channel.as_deref().unwrap_or("the log");
             match &entry.event {
-                LogEvent::Publication(..) => format!("node {node} reads {offset}"),
-                event => format!("node {node} reads {offset}: {event:?}"),
+                LogEvent::Publication(..) => format!("node {node} reads {offset} of {of}"),
+                event => format!("node {node} reads {offset} of {of}: {event:?}"),
             }
         });
         self.with(|home, now| home.handle_log(entry, now));
@@ -152,6 +164,40 @@ impl Homes for NodeHomes {
     }
 }
 
+fn namespaces(plan: &Plan) -> Arc<Namespaces> {
+    let options = ChannelOptions {
+        logs: Some(Partitions::one(LogId(0))),
+        history_size: plan.history_size,
+        history_ttl: plan.history_ttl,
+        ..ChannelOptions::default()
+    };
+    let named = [(STREAM_NAMESPACE.into(), options)];
+    Arc::new(Namespaces::new(ChannelOptions::default(), named))
+}
+
+fn seam(homes: &Arc<NodeHomes>) -> Arc<dyn Homes> {
+    Arc::clone(homes) as Arc<dyn Homes>
+}
+
+/// Reads the log, whole or by channel.
+fn read(link: &Arc<Link>, homes: &Arc<NodeHomes>, freezer: &Freezer) -> JoinHandle<()> {
+    let (homes, log) = (seam(homes), Arc::clone(&link.logs[0]));
+    let link = Arc::clone(link);
+    if link.by_channel {
+        tokio::spawn(freezer.task(Hearer::new(link, homes, log).run()))
+    } else {
+        tokio::spawn(freezer.task(Reader::new(link, homes, log).run()))
+    }
+}
+
+async fn tick(homes: Arc<NodeHomes>) {
+    let mut ticks = interval(TICK);
+    loop {
+        ticks.tick().await;
+        homes.pass();
+    }
+}
+
 /// A node that runs.
 pub(super) struct Node {
     pub(super) number: u64,
@@ -167,26 +213,22 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn start(
         number: u64,
+        by_channel: bool,
         plan: &Plan,
         cloud: &Arc<Cloud>,
         crowd: &Arc<Mutex<Crowd>>,
         subjects: &Subjects,
         began: Instant,
     ) -> Self {
-        let options = ChannelOptions {
-            logs: Some(Partitions::one(LogId(0))),
-            history_size: plan.history_size,
-            history_ttl: plan.history_ttl,
-            ..ChannelOptions::default()
-        };
-        let named = [(STREAM_NAMESPACE.into(), options)];
-        let namespaces = Arc::new(Namespaces::new(ChannelOptions::default(), named));
+        let namespaces = namespaces(plan);
+        let (letters, coming) = mailbox().expect("a pipe");
         let settings = HomeSettings {
             vacated_delay: None,
             epoch: Epoch::new(number),
             epoch_seed: number,
             namespaces: Arc::clone(&namespaces),
             logs: 1,
+            by_channel,
             history_bytes_max: 1 << 20,
             batch_bytes_max: 256 << 10,
         };
@@ -197,8 +239,9 @@ impl Node {
             home: Mutex::new(Home::new(settings, Now(0))),
             cloud: Arc::clone(cloud),
             crowd: Arc::clone(crowd),
+            letters: Arc::clone(&letters),
         });
-        let client = Arc::new(Client::new(cloud));
+        let client = Arc::new(Client::new(cloud, by_channel));
         let state = Arc::new(State {
             logs: 1,
             ..State::default()
@@ -211,25 +254,14 @@ impl Node {
             format!("node-{number}"),
             Arc::clone(&state),
             random,
+            by_channel,
         ));
-        let (letters, coming) = mailbox().expect("a pipe");
-        let log = Arc::clone(&link.logs[0]);
-        let seam = || Arc::clone(&homes) as Arc<dyn Homes>;
-        let reader = reader::Reader::new(Arc::clone(&link), seam(), log);
-        let ticking = Arc::clone(&homes);
-        let ticks = async move {
-            let mut ticks = interval(TICK);
-            loop {
-                ticks.tick().await;
-                ticking.pass();
-            }
-        };
         let freezer = Freezer::default();
-        let publisher = publisher::run(Arc::clone(&link), seam(), coming);
+        let publisher = publisher::run(Arc::clone(&link), seam(&homes), coming);
         let tasks = vec![
-            tokio::spawn(freezer.task(reader.run())),
+            read(&link, &homes, &freezer),
             tokio::spawn(freezer.task(publisher)),
-            tokio::spawn(freezer.task(ticks)),
+            tokio::spawn(freezer.task(tick(Arc::clone(&homes)))),
         ];
         Self {
             number,
@@ -263,9 +295,11 @@ impl Node {
     }
 
     pub(super) fn read_history(&self, channel: usize) {
+        // The answer does not name the channel.
+        let number = u32::try_from(channel).expect("they are few");
         let request = myriad_hub::ReadHistory {
             channel: CHANNELS[channel].into(),
-            asker: Asker::Session(ticket(0, 0)),
+            asker: Asker::Session(ticket(0, number)),
             limit: None,
             since: None,
             reverse: false,

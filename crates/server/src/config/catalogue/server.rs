@@ -249,6 +249,13 @@ pub(in super::super) const SERVER: &[Group] = &[
             )
             .fixed(),
             Described::new(
+                "broker-interest",
+                Word(&["stream", "channel"]),
+                "stream",
+                "What this node hears of the broker: each stream whole, or only the channels that its clients want. Nodes of one cluster may differ.",
+            )
+            .fixed(),
+            Described::new(
                 "broker-storage",
                 Word(&["file"]),
                 "file",
@@ -268,7 +275,7 @@ pub(in super::super) const SERVER: &[Group] = &[
                 Text,
                 "those that the machine trusts",
                 "/etc/myriad/nats-ca.pem",
-                "A file of certificates (PEM) that NATS servers may be signed by, beside those the machine trusts.",
+                "A file of certificates (PEM) that NATS servers may be signed by, instead of those the machine trusts.",
             )
             .fixed(),
             Described::depends(

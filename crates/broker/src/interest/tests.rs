@@ -1,0 +1,515 @@
+//! Random histories of a stream that loses, repeats and delays what it republishes, read by one node: each channel is told all of it, in
+//! order, or that something is missing.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// Messages of a channel that the stream keeps.
+const KEPT: usize = 4;
+const CHANNELS: [&str; 3] = ["a", "b", "c"];
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A message is stored in a channel, and republished, or not.
+    Store {
+        channel: usize,
+        fate: Fate,
+    },
+    /// All messages of a channel go: they are too old. That takes many audits, unless the node stands still for so long.
+    Expire {
+        channel: usize,
+        is_frozen: bool,
+    },
+    /// A history is removed: a message takes the place of all before it.
+    Remove {
+        channel: usize,
+    },
+    Want {
+        channel: usize,
+    },
+    Forget {
+        channel: usize,
+    },
+    Confirm {
+        channel: usize,
+    },
+    /// The oldest task that needs the servers is done.
+    Work {
+        lag: u64,
+    },
+    /// What waits on the connection comes.
+    Hear,
+    Audit,
+    LookAgain,
+    /// The connection breaks: the node listens anew.
+    Cut,
+    /// The stream loses its last messages, and has another epoch.
+    Lose {
+        count: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Sent,
+    Lost,
+    Twice,
+    /// It comes behind the next one.
+    Late,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let channel = 0..CHANNELS.len();
+    let fate = prop_oneof![
+        8 => Just(Fate::Sent),
+        2 => Just(Fate::Lost),
+        1 => Just(Fate::Twice),
+        1 => Just(Fate::Late),
+    ];
+    let event = prop_oneof![
+        10 => (channel.clone(), fate).prop_map(|(channel, fate)| Event::Store { channel, fate }),
+        1 => (channel.clone(), any::<bool>())
+            .prop_map(|(channel, is_frozen)| Event::Expire { channel, is_frozen }),
+        1 => channel.clone().prop_map(|channel| Event::Remove { channel }),
+        3 => channel.clone().prop_map(|channel| Event::Want { channel }),
+        1 => channel.clone().prop_map(|channel| Event::Forget { channel }),
+        1 => channel.prop_map(|channel| Event::Confirm { channel }),
+        8 => (0..4_u64).prop_map(|lag| Event::Work { lag }),
+        6 => Just(Event::Hear),
+        1 => Just(Event::Audit),
+        1 => Just(Event::LookAgain),
+        1 => Just(Event::Cut),
+        1 => (1..4_u64).prop_map(|count| Event::Lose { count }),
+    ];
+    prop::collection::vec(event, 1..120)
+}
+
+/// A message: which of all it is. One in the place of another is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Message(u64);
+
+#[derive(Debug, Default)]
+struct Stream {
+    epoch: u64,
+    last: u64,
+    first: u64,
+    made: u64,
+    /// What is kept.
+    kept: BTreeMap<u64, (usize, Message)>,
+    /// Where messages stand that took the place of others.
+    rollups: BTreeSet<u64>,
+    /// All that this epoch has had, by channel.
+    had: [BTreeMap<u64, Message>; 3],
+}
+
+impl Stream {
+    fn places(&self, channel: usize) -> Vec<u64> {
+        let kept = self.kept.iter();
+        kept.filter(|(_, (of, _))| *of == channel)
+            .map(|(place, _)| *place)
+            .collect()
+    }
+
+    /// What a server has of a channel that has got no further.
+    fn kept_at(&self, channel: usize, up_to: u64) -> Vec<(u64, Message)> {
+        let had = self.had[channel].range(..=up_to);
+        let had = had.filter(|(place, _)| **place >= self.first);
+        let rollup = had.clone().rfind(|(place, _)| self.rollups.contains(place));
+        let begin = rollup.map_or(0, |(place, _)| *place);
+        let had = had.filter(|(place, _)| **place >= begin);
+        let mut kept: Vec<_> = had.map(|(place, message)| (*place, *message)).collect();
+        kept.drain(..kept.len().saturating_sub(KEPT));
+        kept
+    }
+
+    fn drop_to(&mut self, channel: usize, count: usize) {
+        let places = self.places(channel);
+        for place in &places[..places.len().saturating_sub(count)] {
+            self.kept.remove(place);
+        }
+    }
+
+    /// Messages of a channel grow old together with all that stand before them.
+    fn expire(&mut self, channel: usize) {
+        if let Some(last) = self.places(channel).last().copied() {
+            self.first = last + 1;
+            self.kept.retain(|place, _| *place > last);
+        }
+    }
+}
+
+/// What one channel's home was told since it was wanted.
+#[derive(Debug, Default)]
+struct Home {
+    is_caught_up: bool,
+    offset: u64,
+    floor: u64,
+    got: BTreeMap<u64, Message>,
+}
+
+#[derive(Debug)]
+struct World {
+    stream: Stream,
+    interest: Interest<Message>,
+    homes: BTreeMap<usize, Home>,
+    subscribed: BTreeSet<usize>,
+    /// What is on its way.
+    wire: VecDeque<(usize, u64, u64, Message)>,
+    /// What comes behind the next message.
+    late: Option<(usize, u64, u64, Message)>,
+    work: VecDeque<Task<Message>>,
+    /// The place that each home's subscribers have seen.
+    seen: BTreeMap<usize, u64>,
+}
+
+fn name(channel: usize) -> Arc<str> {
+    CHANNELS[channel].into()
+}
+
+fn index(name: &str) -> usize {
+    let found = CHANNELS.iter().position(|known| *known == name);
+    found.expect("one of them")
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            stream: Stream {
+                first: 1,
+                ..Stream::default()
+            },
+            interest: Interest::new(KEPT),
+            homes: BTreeMap::new(),
+            subscribed: BTreeSet::new(),
+            wire: VecDeque::new(),
+            late: None,
+            work: VecDeque::new(),
+            seen: BTreeMap::new(),
+        };
+        world.listen();
+        world
+    }
+
+    fn listen(&mut self) {
+        self.wire.clear();
+        self.late = None;
+        self.subscribed.clear();
+        self.work.clear();
+        self.interest
+            .handle_listening(Epoch::new(self.stream.epoch));
+        self.carry_out();
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Store { channel, fate } => self.store(channel, fate),
+            Event::Expire { channel, is_frozen } => {
+                if !is_frozen {
+                    self.find_all();
+                }
+                self.stream.expire(channel);
+                if is_frozen {
+                    // No connection lives so long without its client.
+                    self.listen();
+                }
+            }
+            Event::Remove { channel } => {
+                self.store(channel, Fate::Sent);
+                self.stream.drop_to(channel, 1);
+                self.stream.rollups.insert(self.stream.last);
+            }
+            Event::Want { channel } => {
+                self.homes.entry(channel).or_default();
+                self.interest.want(&name(channel));
+            }
+            Event::Forget { channel } => {
+                self.homes.remove(&channel);
+                self.seen.remove(&channel);
+                self.interest.forget(CHANNELS[channel]);
+            }
+            Event::Confirm { channel } => {
+                let offset = self.stream.last;
+                let home = self.homes.get(&channel);
+                if home.is_some_and(|home| home.is_caught_up) {
+                    self.seen.insert(channel, offset);
+                    self.interest.confirm(&name(channel), offset);
+                }
+            }
+            Event::Work { lag } => self.work(lag),
+            Event::Hear => self.hear(),
+            Event::Audit => self.interest.audit(),
+            Event::LookAgain => self.interest.look_again(),
+            Event::Cut => self.listen(),
+            Event::Lose { count } => self.lose(count),
+        }
+        self.carry_out();
+    }
+
+    fn store(&mut self, channel: usize, fate: Fate) {
+        let stream = &mut self.stream;
+        let previous = stream.places(channel).last().copied().unwrap_or(0);
+        stream.last += 1;
+        stream.made += 1;
+        let (place, message) = (stream.last, Message(stream.made));
+        stream.kept.insert(place, (channel, message));
+        stream.had[channel].insert(place, message);
+        stream.drop_to(channel, KEPT);
+        if !self.subscribed.contains(&channel) {
+            return;
+        }
+        let sent = (channel, place, previous, message);
+        let late = self.late.take();
+        match fate {
+            Fate::Sent => self.wire.push_back(sent),
+            Fate::Lost => {}
+            Fate::Twice => self.wire.extend([sent, sent]),
+            Fate::Late => self.late = Some(sent),
+        }
+        self.wire.extend(late);
+    }
+
+    /// The stream loses its end; the node finds out, and listens to another epoch.
+    fn lose(&mut self, count: u64) {
+        let stream = &mut self.stream;
+        stream.last = stream.last.saturating_sub(count);
+        let last = stream.last;
+        stream.kept.retain(|place, _| *place <= last);
+        stream.rollups.retain(|place| *place <= last);
+        stream.first = stream.first.min(last + 1);
+        stream.epoch += 1;
+        for (channel, had) in stream.had.iter_mut().enumerate() {
+            // Of this epoch is what is kept.
+            had.retain(|place, _| {
+                let kept = stream.kept.get(place);
+                kept.is_some_and(|(of, _)| *of == channel)
+            });
+        }
+        self.seen.clear();
+        self.listen();
+    }
+
+    fn hear(&mut self) {
+        while let Some((channel, place, previous, message)) = self.wire.pop_front() {
+            let name = CHANNELS[channel];
+            self.interest.handle_message(name, place, previous, message);
+            self.carry_out();
+        }
+    }
+
+    /// The servers answer. One that lags behind has not got the last messages.
+    fn work(&mut self, lag: u64) {
+        let Some(task) = self.work.pop_front() else {
+            return;
+        };
+        let up_to = self.stream.last.saturating_sub(lag);
+        match task {
+            Task::Fence => self.interest.handle_fence(self.stream.last),
+            Task::Ask(asked) if up_to < asked.at_least => self.work.push_back(Task::Ask(asked)),
+            Task::Ask(asked) => {
+                let places = asked.channels.iter().filter_map(|name| {
+                    let kept = self.stream.kept_at(index(name), up_to);
+                    let (last, _) = *kept.last()?;
+                    Some((Arc::clone(name), last))
+                });
+                let lasts = LastOnes {
+                    watermark: up_to,
+                    first: self.stream.first,
+                    places: places.collect(),
+                };
+                self.interest.handle_lasts(&asked, &lasts);
+            }
+            Task::Fill(fill) => {
+                let kept = self.stream.kept_at(index(&fill.channel), up_to);
+                let messages = kept.into_iter().filter(|(place, _)| *place >= fill.from);
+                let messages: Vec<_> = messages.collect();
+                let begin = messages.first().map(|(place, _)| *place);
+                let begins_with_rollup =
+                    begin.is_some_and(|place| self.stream.rollups.contains(&place));
+                let has_reached = messages.last().is_some_and(|(place, _)| *place >= fill.to);
+                if has_reached {
+                    let filled = Filled {
+                        messages,
+                        first: self.stream.first,
+                        is_cut: false,
+                        begins_with_rollup,
+                    };
+                    self.interest.handle_filled(&fill, filled);
+                } else if lag == 0 {
+                    self.interest.handle_unfilled(&fill);
+                } else {
+                    self.work.push_back(Task::Fill(fill));
+                }
+            }
+            other => panic!("no work of the servers: {other:?}"),
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(task) = self.interest.poll_task() {
+            match task {
+                Task::Subscribe(name) => {
+                    self.subscribed.insert(index(&name));
+                }
+                Task::Unsubscribe(name) => {
+                    self.subscribed.remove(&index(&name));
+                }
+                Task::Tell {
+                    channel,
+                    offset,
+                    said,
+                } => self.tell(index(&channel), offset, said),
+                Task::Suspect => panic!("the stream has what was told"),
+                work => self.work.push_back(work),
+            }
+        }
+    }
+
+    fn tell(&mut self, channel: usize, offset: u64, said: Said<Message>) {
+        let home = self.homes.get_mut(&channel).expect("it is wanted");
+        match said {
+            Said::Event(LogEvent::Began(_)) => *home = Home::default(),
+            Said::Event(LogEvent::CaughtUp { floor }) => {
+                home.is_caught_up = true;
+                home.floor = floor.max(home.floor);
+                home.offset = offset.max(home.offset);
+            }
+            Said::Event(LogEvent::Whole) => {}
+            Said::Event(LogEvent::Passed) => home.offset = offset.max(home.offset),
+            Said::Event(LogEvent::Lost) => {
+                assert!(offset > home.offset, "a loss of what was read");
+                home.floor = offset;
+                home.offset = offset;
+                home.got.clear();
+            }
+            Said::Event(other) => panic!("no such event: {other:?}"),
+            Said::Message(message) => {
+                assert!(offset > home.offset, "{offset} after {}", home.offset);
+                home.offset = offset;
+                home.got.insert(offset, message);
+                if !home.is_caught_up && self.stream.rollups.contains(&offset) {
+                    // What was removed may never have come.
+                    home.floor = offset - 1;
+                }
+            }
+        }
+        self.check(channel);
+    }
+
+    /// A home has all that the epoch had from its floor on up to where it says that it has read.
+    fn check(&self, channel: usize) {
+        let home = &self.homes[&channel];
+        if !home.is_caught_up || home.offset <= home.floor {
+            return;
+        }
+        let had = self.stream.had[channel].range(home.floor + 1..=home.offset);
+        for (place, message) in had {
+            assert_eq!(home.got.get(place), Some(message), "at {place}, {home:?}");
+        }
+    }
+
+    /// Some audits pass without faults.
+    fn find_all(&mut self) {
+        for _ in 0..4 {
+            while !self.work.is_empty() || !self.wire.is_empty() {
+                self.hear();
+                self.work(0);
+                self.carry_out();
+            }
+            self.interest.audit();
+            self.carry_out();
+            while !self.work.is_empty() {
+                self.work(0);
+                self.carry_out();
+            }
+            self.interest.look_again();
+            self.carry_out();
+        }
+    }
+
+    /// The faults end: all of it is found within an audit.
+    fn settle(&mut self) {
+        self.find_all();
+        for (&channel, home) in &self.homes {
+            assert!(home.is_caught_up, "{channel}: {home:?}");
+            let last = self.stream.places(channel).last().copied();
+            assert!(home.offset >= last.unwrap_or(0), "{channel}: {home:?}");
+            if let Some(seen) = self.seen.get(&channel) {
+                assert!(home.offset >= *seen, "somebody waits: {home:?}");
+            }
+            self.check(channel);
+        }
+        assert_eq!(self.interest.behind(), 0);
+        assert_eq!(self.interest.held, 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 3_000 }))]
+
+    #[test]
+    fn a_channel_is_told_all_of_it_in_order_or_that_it_is_not(events in events()) {
+        let mut world = World::new();
+        for event in events {
+            world.handle(event);
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn one_fence_serves_all_that_was_wanted_before() {
+    let mut interest = Interest::<()>::new(KEPT);
+    interest.want(&"a".into());
+    assert!(interest.poll_task().is_none(), "nobody listens");
+    interest.handle_listening(Epoch::new(1));
+    interest.want(&"b".into());
+    interest.want(&"c".into());
+    let tasks: Vec<_> = std::iter::from_fn(|| interest.poll_task()).collect();
+    let fences = tasks.iter().filter(|task| matches!(task, Task::Fence));
+    assert_eq!((tasks.len(), fences.count()), (4, 1), "{tasks:?}");
+    // The next one is for those who came since.
+    interest.handle_fence(7);
+    let tasks: Vec<_> = std::iter::from_fn(|| interest.poll_task()).collect();
+    let [Task::Ask(asked), Task::Fence] = &tasks[..] else {
+        panic!("{tasks:?}")
+    };
+    assert_eq!((asked.at_least, asked.channels.len()), (7, 1));
+}
+
+#[test]
+fn what_is_held_back_is_bounded_and_read_later() {
+    let mut interest = Interest::<u64>::new(10_000);
+    interest.handle_listening(Epoch::new(1));
+    interest.want(&"a".into());
+    let count = 2 * HELD_MAX as u64;
+    for place in 1..=count {
+        interest.handle_message("a", place, place - 1, place);
+    }
+    assert_eq!(interest.held, HELD_MAX);
+    interest.handle_fence(0);
+    let ask = std::iter::from_fn(|| interest.poll_task()).find_map(|task| match task {
+        Task::Ask(asked) => Some(asked),
+        _ => None,
+    });
+    let lasts = LastOnes {
+        watermark: 0,
+        first: 1,
+        places: BTreeMap::new(),
+    };
+    interest.handle_lasts(&ask.expect("a fence is answered"), &lasts);
+    let tasks: Vec<_> = std::iter::from_fn(|| interest.poll_task()).collect();
+    let told = tasks.iter().filter(|task| {
+        matches!(
+            task,
+            Task::Tell {
+                said: Said::Message(_),
+                ..
+            }
+        )
+    });
+    assert_eq!(told.count(), HELD_MAX);
+    assert!(matches!(tasks.last(), Some(Task::Fence)), "{tasks:?}");
+    assert_eq!((interest.held, interest.behind()), (0, 1));
+}

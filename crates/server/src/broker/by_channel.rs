@@ -1,0 +1,459 @@
+//! Hears the channels of one log that this node's clients want, and no others.
+//!
+//! What is to be asked, held back and told is decided in [`Interest`]; this does it. Whatever fails ends [`Hearer::follow`]: then the log is
+//! opened anew, all channels are subscribed again, and what came meanwhile is read.
+
+mod answering;
+
+use self::answering::{Answer, Answering};
+use super::beat::{Beats, Pulse};
+use super::counts::StreamCounts;
+use super::entries::{Clock, Entries};
+use super::fault::Fault;
+use super::homes::Homes;
+use super::link::{Link, Log, ReadUpTo};
+use super::looking::{Doubts, Found, is_pause, look_for};
+use super::reader::answer;
+use super::servers::{Heard, Listener, Republished, Sid, Stored};
+use myriad_broker::{Anchor, Anchors, Extent, Interest, Said, Task};
+use myriad_shard::{Epoch, LogEntry, Wanting, Wish};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_millis(50);
+/// Between two audits. A message of a channel that goes quiet is missed no longer than this if it is lost on its way.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
+/// Between two looks at the figures, which take as long as there are channels.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// An audit is no earlier than this after the one before it: streams with little to say have a pause before each message.
+const AUDIT_PAUSE: Duration = Duration::from_secs(10);
+/// What an audit finds may be on its way: it is looked at again after this.
+const SECOND_LOOK: Duration = Duration::from_secs(2);
+/// How long a fence may take. Its question or its answer may be lost.
+const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Opening a log takes a few requests.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two attempts to open a log.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// Wishes that are taken at once, so that one fence serves many.
+const WISHES_MAX: usize = 10_000;
+
+/// Hears one log.
+pub(super) struct Hearer {
+    link: Arc<Link>,
+    homes: Arc<dyn Homes>,
+    log: Arc<Log>,
+    entries: Entries,
+    wishes: UnboundedReceiver<Wish>,
+    interest: Interest<Stored>,
+    sids: HashMap<Arc<str>, Sid>,
+    pulse: Pulse,
+    epoch: Option<Epoch>,
+    /// Where the epoch began here.
+    began: u64,
+    /// The last place that was heard of.
+    position: u64,
+    anchors: Anchors,
+    doubts: Doubts,
+    /// The stream is not what this node has heard.
+    has_changed: bool,
+    was_live: bool,
+    counts: StreamCounts,
+}
+
+/// When something is due while a log is heard.
+struct Schedule {
+    audit: Instant,
+    /// When the last one was, or the log was opened: that finds what an audit finds.
+    audited: Instant,
+    count: Instant,
+    second_look: Option<Instant>,
+    /// Until when the answer to a fence must have come.
+    fence: Option<Instant>,
+    jitter: Duration,
+}
+
+impl Schedule {
+    /// Something may have been lost just now.
+    fn hasten_audit(&mut self) {
+        let soonest = Instant::now().max(self.audited + AUDIT_PAUSE);
+        self.audit = self.audit.min(soonest);
+    }
+}
+
+impl Hearer {
+    /// # Panics
+    /// There is one of this log already.
+    pub(super) fn new(link: Arc<Link>, homes: Arc<dyn Homes>, log: Arc<Log>) -> Self {
+        let stream = link.subjects.stream(&log.class);
+        Self {
+            counts: link.state.counts.of(&stream),
+            pulse: Pulse::new(link.subjects.beat(&log.class)),
+            entries: Entries {
+                link: Arc::clone(&link),
+                homes: Arc::clone(&homes),
+                log: Arc::clone(&log),
+            },
+            wishes: log.take_wishes().expect("a log is heard once"),
+            interest: Interest::new(log.kept_max()),
+            sids: HashMap::new(),
+            epoch: None,
+            began: 0,
+            position: 0,
+            anchors: Anchors::default(),
+            doubts: Doubts::default(),
+            has_changed: false,
+            was_live: false,
+            link,
+            homes,
+            log,
+        }
+    }
+
+    /// Hears for ever.
+    pub(super) async fn run(mut self) {
+        let mut retry = RETRY_MIN;
+        loop {
+            let begun = Instant::now();
+            let Err(fault) = self.follow().await;
+            self.counts.caught_up.set(0);
+            let name = self.link.stream_of(&self.log);
+            tracing::warn!("stream {name} cannot be heard: {fault}; it is opened again");
+            retry = if begun.elapsed() > RETRY_MAX {
+                RETRY_MIN
+            } else {
+                (retry * 2).min(RETRY_MAX)
+            };
+            sleep(retry).await;
+        }
+    }
+
+    /// Opens the log and hears it, until something fails.
+    async fn follow(&mut self) -> Result<Infallible, Fault> {
+        let opening = timeout(OPEN_TIMEOUT, self.open()).await;
+        let slow = |_| Fault::Slow(OPEN_TIMEOUT.as_secs());
+        let (clock, epoch) = opening.map_err(slow)??;
+        let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
+        let mut listener = link.servers.listen(&log).await?;
+        listener.subscribe(&self.pulse.subject);
+        self.sids.clear();
+        self.interest.handle_listening(epoch);
+        let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);
+        let mut schedule = Schedule {
+            audit: Instant::now() + AUDIT_INTERVAL + jitter,
+            audited: Instant::now(),
+            count: Instant::now(),
+            second_look: None,
+            fence: None,
+            jitter,
+        };
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&log));
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A log without a wanted channel is caught up with as soon as it is heard.
+        self.note_live();
+        loop {
+            self.do_tasks(&mut *listener, &mut answering, &mut schedule, clock)
+                .await?;
+            tokio::select! {
+                // In an order that is always the same: ticks come by time, wishes and answers by what was asked for.
+                biased;
+                _ = ticks.tick() => self.tick(epoch, &mut schedule).await?,
+                Some(wish) = self.wishes.recv() => self.take_wishes(wish),
+                answer = answering.next() => self.handle_answer(answer?),
+                heard = listener.next() => self.handle_heard(heard?, epoch, clock, &mut schedule)?,
+            }
+        }
+    }
+
+    /// Opens the stream, and writes a beat at its end.
+    async fn open(&mut self) -> Result<(Clock, Epoch), Fault> {
+        let stored = self.log.stored_up_to();
+        let extent = self.link.servers.open(&self.log).await?;
+        let is_same = !self.has_changed
+            && !self.log.is_suspect()
+            && extent.last >= stored
+            && self.still_has(extent).await?;
+        let known = self.epoch;
+        let beats = Beats {
+            link: &self.link,
+            log: &self.log,
+            subject: &self.pulse.subject,
+        };
+        let mark = beats
+            .mark(|beat| {
+                // If the last message there is no beat, what this node has heard is of the epoch that it knows.
+                let epoch = beat?.epoch.or(known)?;
+                // Another node may have given it another epoch already.
+                (is_same || known != Some(epoch)).then_some(epoch)
+            })
+            .await?;
+        if known != Some(mark.epoch) {
+            self.epoch = Some(mark.epoch);
+            self.began = 0;
+            self.position = 0;
+            self.anchors = Anchors::default();
+        }
+        self.has_changed = false;
+        self.doubts = Doubts::default();
+        self.log.clear_suspicion();
+        self.pulse.begin(mark.sequence);
+        self.counts.opened.inc();
+        self.note_stored(mark.sequence, mark.stored_ns, true);
+        self.note_position();
+        Ok((Clock::of(&mark), mark.epoch))
+    }
+
+    /// Whether the stream still has what was heard.
+    async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
+        for anchors in self.doubts.all() {
+            if look_for(&self.link, &self.log, anchors).await?.has_other() {
+                return Ok(false);
+            }
+        }
+        let Found(found) = look_for(&self.link, &self.log, &self.anchors.newest_first()).await?;
+        let has_heard = self.position > 0;
+        Ok(!has_heard || Anchors::still_hold(self.position, extent, found))
+    }
+
+    fn note_stored(&mut self, sequence: u64, stored_ns: i128, is_beat: bool) {
+        if sequence > self.position {
+            self.position = sequence;
+            let anchor = Anchor {
+                sequence,
+                stored_ns,
+            };
+            self.anchors.note(anchor, is_beat);
+        }
+    }
+
+    /// Publishers whose publications have come are answered.
+    fn note_position(&self) {
+        let position = self.position;
+        let shown = i64::try_from(position).unwrap_or(i64::MAX);
+        self.counts.position.set(shown);
+        let read = ReadUpTo {
+            epoch: self.epoch,
+            position,
+        };
+        let answered = self.log.note_read(read, self.began);
+        answer(&*self.homes, &self.log, answered);
+    }
+
+    fn note_live(&mut self) {
+        self.counts.caught_up.set(1);
+        if !self.was_live {
+            self.was_live = true;
+            self.link.state.live.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what is due by time.
+    async fn tick(&mut self, epoch: Epoch, schedule: &mut Schedule) -> Result<(), Fault> {
+        let now = Instant::now();
+        if self.log.is_suspect() {
+            return Err(Fault::Changed);
+        }
+        if schedule.fence.is_some_and(|deadline| deadline <= now) {
+            return Err(Fault::Slow(FENCE_TIMEOUT.as_secs()));
+        }
+        if self.doubts.check(&self.link, &self.log).await {
+            self.has_changed = true;
+            return Err(Fault::Changed);
+        }
+        if schedule.audit <= now {
+            schedule.audit = now + AUDIT_INTERVAL;
+            schedule.audited = now;
+            schedule.second_look.get_or_insert(now + SECOND_LOOK);
+            self.interest.audit();
+        }
+        if schedule.second_look.is_some_and(|at| at <= now) {
+            schedule.second_look = None;
+            self.interest.look_again();
+        }
+        if schedule.count <= now {
+            schedule.count = now + COUNT_INTERVAL;
+            self.count();
+        }
+        let (link, log) = (&self.link, &self.log);
+        self.pulse
+            .keep(link, log, epoch, true, schedule.jitter)
+            .await
+    }
+
+    fn count(&self) {
+        let shown = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.counts.wanted.set(shown(self.interest.len()));
+        self.counts.behind.set(shown(self.interest.behind()));
+    }
+
+    /// Takes what homes want, as far as it has come.
+    fn take_wishes(&mut self, first: Wish) {
+        self.handle_wish(first);
+        for _ in 0..WISHES_MAX {
+            let Ok(wish) = self.wishes.try_recv() else {
+                return;
+            };
+            self.handle_wish(wish);
+        }
+    }
+
+    fn handle_wish(&mut self, wish: Wish) {
+        let Wish { channel, wanting } = wish;
+        match wanting {
+            Wanting::Hear => {
+                self.log.note_heard(&channel, true);
+                self.interest.want(&channel);
+            }
+            Wanting::Nothing => {
+                self.log.note_heard(&channel, false);
+                self.interest.forget(&channel);
+            }
+            Wanting::Confirm(offset) => self.interest.confirm(&channel, offset),
+        }
+    }
+
+    fn handle_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Lasts(asked, lasts) => self.interest.handle_lasts(&asked, &lasts),
+            Answer::Dropped => {}
+            Answer::Filled(fill, Some(filled)) => self.interest.handle_filled(&fill, filled),
+            Answer::Filled(fill, None) => self.interest.handle_unfilled(&fill),
+        }
+    }
+
+    fn handle_heard(
+        &mut self,
+        heard: Heard,
+        epoch: Epoch,
+        clock: Clock,
+        schedule: &mut Schedule,
+    ) -> Result<(), Fault> {
+        match heard {
+            Heard::Fence(extent) => {
+                if schedule.fence.take().is_some() {
+                    self.interest.handle_fence(extent.last);
+                }
+                Ok(())
+            }
+            Heard::Message(message) => self.handle_message(message, epoch, clock, schedule),
+        }
+    }
+
+    fn handle_message(
+        &mut self,
+        message: Republished,
+        epoch: Epoch,
+        clock: Clock,
+        schedule: &mut Schedule,
+    ) -> Result<(), Fault> {
+        let Republished { stored, previous } = message;
+        let Stored {
+            sequence,
+            stored_ns,
+            ..
+        } = stored;
+        let newest = self.anchors.newest();
+        // What was stored before the log was opened is all of one stream.
+        if stored_ns > clock.stored_ns && newest.is_some_and(|newest| is_pause(newest, stored_ns)) {
+            self.doubts.push(self.anchors.newest_first());
+            // A leader that has gone may not have sent the last ones.
+            schedule.hasten_audit();
+        }
+        let is_beat = *stored.subject == *self.pulse.subject;
+        let is_new = sequence > self.position;
+        self.note_stored(sequence, stored_ns, is_beat);
+        if is_beat {
+            let said = self
+                .pulse
+                .hear(&self.link, sequence, &stored.payload, is_new);
+            if is_new && said.is_some_and(|said| said != epoch) {
+                // Somebody found a loss that we had no part in. Everything up to here is of the epoch before.
+                return Err(Fault::Changed);
+            }
+        } else if let Some(channel) = self.entries.channel_of(&stored.subject) {
+            self.interest
+                .handle_message(&channel, sequence, previous, stored);
+        }
+        Ok(())
+    }
+
+    /// Does all that is to be done.
+    async fn do_tasks(
+        &mut self,
+        listener: &mut dyn Listener,
+        answering: &mut Answering,
+        schedule: &mut Schedule,
+        clock: Clock,
+    ) -> Result<(), Fault> {
+        while let Some(task) = self.interest.poll_task() {
+            match task {
+                Task::Subscribe(channel) => {
+                    let subject = self.link.subjects.stored(&self.log.class, &channel);
+                    let sid = listener.subscribe(&subject);
+                    self.sids.insert(channel, sid);
+                }
+                Task::Unsubscribe(channel) => {
+                    if let Some(sid) = self.sids.remove(&channel) {
+                        listener.unsubscribe(sid);
+                    }
+                }
+                Task::Fence => {
+                    schedule.fence = Some(Instant::now() + FENCE_TIMEOUT);
+                    listener.ask_fence();
+                }
+                Task::Ask(asked) => answering.ask(asked),
+                Task::Fill(fill) => {
+                    self.counts.filled.inc();
+                    answering.fill(fill);
+                }
+                Task::Tell {
+                    channel,
+                    offset,
+                    said,
+                } => self.tell(channel, offset, said, clock).await,
+                Task::Suspect => return Err(Fault::Suspect),
+            }
+        }
+        self.note_position();
+        Ok(())
+    }
+
+    /// Tells a channel's home.
+    async fn tell(&self, channel: Arc<str>, offset: u64, said: Said<Stored>, clock: Clock) {
+        let event = match said {
+            Said::Event(event) => event,
+            Said::Message(stored) => {
+                let age = clock.age(stored.stored_ns);
+                let name = channel.to_string();
+                self.entries.event_of(name, &stored, age).await
+            }
+        };
+        if matches!(
+            event,
+            myriad_shard::LogEvent::Lost | myriad_shard::LogEvent::LostIn(_)
+        ) {
+            self.counts.losses.inc();
+        }
+        let log = self.log.id;
+        self.homes.read_log(LogEntry {
+            log,
+            channel: Some(channel),
+            offset,
+            event,
+        });
+    }
+}
+
+impl From<answering::NoAnswer> for Fault {
+    fn from(answering::NoAnswer(seconds): answering::NoAnswer) -> Self {
+        Self::Slow(seconds)
+    }
+}

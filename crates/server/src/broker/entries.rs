@@ -1,0 +1,124 @@
+//! What the messages of a stream say to channels.
+
+use super::beat::Mark;
+use super::homes::Homes;
+use super::link::{Link, Log};
+use super::live::{self, Taken};
+use super::remarks::Remark;
+use super::servers::Stored;
+use myriad_shard::LogEvent;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Why a message cannot be read whose headers are none.
+pub(super) const SPOILED: &str = "its headers are no headers of NATS";
+
+/// The servers' clock, as far as it is needed to tell how old a message is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// The time of the last mark.
+    pub(super) stored_ns: i128,
+    at: Instant,
+}
+
+impl Clock {
+    pub(super) fn of(mark: &Mark) -> Self {
+        Self {
+            stored_ns: mark.stored_ns,
+            at: Instant::now(),
+        }
+    }
+
+    /// How old a message is, by the servers' clocks alone: those of nodes may be wrong.
+    pub(super) fn age(self, stored_ns: i128) -> Duration {
+        let elapsed = i128::try_from(self.at.elapsed().as_nanos()).unwrap_or(i128::MAX);
+        let age = self.stored_ns.saturating_add(elapsed) - stored_ns;
+        u64::try_from(age).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+}
+
+/// Reads the messages of one log for the homes of this node.
+pub(super) struct Entries {
+    pub(super) link: Arc<Link>,
+    pub(super) homes: Arc<dyn Homes>,
+    pub(super) log: Arc<Log>,
+}
+
+impl Entries {
+    /// The channel of a stored message; none if there is none that this log orders. Anybody may write to our subjects, and takes the
+    /// wrong stream for a channel if it leaves out its namespace.
+    pub(super) fn channel_of(&self, subject: &str) -> Option<String> {
+        let subjects = &self.link.subjects;
+        let channel = subjects.channel_of_stored(&self.log.class, subject)?;
+        if self
+            .link
+            .log_of(&channel)
+            .is_some_and(|log| log.id == self.log.id)
+        {
+            return Some(channel);
+        }
+        self.link.state.counts.count_unreadable();
+        if self.link.remarks.may(Remark::Misplaced) {
+            let stream = subjects.stream(&self.log.class);
+            tracing::warn!(
+                "a message in stream {stream} is left out: channel {channel:?} is not of its namespace, or has too long a name"
+            );
+        }
+        None
+    }
+
+    /// What a message says to its channel.
+    pub(super) async fn event_of(
+        &self,
+        channel: String,
+        message: &Stored,
+        age: Duration,
+    ) -> LogEvent {
+        if message.is_spoiled {
+            return self.unreadable(Some(channel), &SPOILED);
+        }
+        let envelope = live::envelope_of(message.headers.as_ref(), &message.payload);
+        let envelope = match envelope {
+            Ok(envelope) => envelope,
+            Err(error) => return self.unreadable(Some(channel), &error),
+        };
+        if envelope.content.is_none() {
+            return LogEvent::Removed(channel.into());
+        }
+        match live::take_in(&*self.homes, &self.link.node, channel, envelope).await {
+            Taken::Submission(submission) => LogEvent::Publication(submission, age),
+            Taken::TooLarge(channel) => LogEvent::LostIn(channel.into()),
+        }
+    }
+
+    /// What a message that cannot be read says to its channel, if it is known.
+    pub(super) fn unreadable(
+        &self,
+        channel: Option<String>,
+        why: &dyn std::fmt::Display,
+    ) -> LogEvent {
+        self.link.state.counts.count_unreadable();
+        if self.link.remarks.may(Remark::Unreadable) {
+            let stream = self.link.stream_of(&self.log);
+            let of = channel.as_deref().unwrap_or("no channel");
+            tracing::warn!("a message in stream {stream} of {of:?} is left out: {why}");
+        }
+        channel.map_or(LogEvent::Passed, |channel| LogEvent::LostIn(channel.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_come_from_the_servers_clock() {
+        let clock = Clock {
+            stored_ns: 10_000_000_000,
+            at: Instant::now(),
+        };
+        assert!(clock.age(4_000_000_000) >= Duration::from_secs(6));
+        assert_eq!(clock.age(i128::MAX / 2), Duration::ZERO);
+    }
+}

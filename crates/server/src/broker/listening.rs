@@ -1,0 +1,105 @@
+//! Hears what a stream republishes, by a connection of its own.
+//!
+//! The fence is asked for by the same connection as the subscriptions: the servers tell each other of these before they pass the question
+//! on, so the leader knows of them when it answers.
+
+use super::direct::{number, own_headers, stored};
+use super::servers::{FeedError, Heard, Listener, Republished, Sid};
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::Info;
+use myriad_broker::{Extent, Subjects};
+use myriad_nats::raw::{RawConnection, RawMessage};
+use std::task::{Context, Poll, ready};
+
+/// A connection that hears one stream.
+#[derive(Debug)]
+pub(super) struct Republishing {
+    connection: RawConnection,
+    subjects: Subjects,
+    /// Where the stream's leader is asked.
+    question: String,
+    /// Where it answers, and the subscription to that.
+    inbox: String,
+    answers: Sid,
+}
+
+impl Republishing {
+    pub(super) fn new(mut connection: RawConnection, subjects: Subjects, stream: &str) -> Self {
+        let inbox = connection.new_inbox();
+        Self {
+            answers: connection.subscribe(&inbox),
+            question: format!("$JS.API.STREAM.INFO.{stream}"),
+            inbox,
+            connection,
+            subjects,
+        }
+    }
+
+    /// What a message says; none if it says nothing about this stream.
+    fn read(&self, message: RawMessage) -> Result<Option<Heard>, FeedError> {
+        if message.sid == self.answers {
+            return extent(&message).map(|extent| Some(Heard::Fence(extent)));
+        }
+        Ok(self.republished(message).map(Heard::Message))
+    }
+
+    fn republished(&self, message: RawMessage) -> Option<Republished> {
+        let RawMessage {
+            headers: block,
+            payload,
+            subject,
+            ..
+        } = message;
+        let block = block?;
+        let stored = stored(&block, payload)?;
+        // Anybody may publish here. What is not from the stream says so by its place.
+        let is_from_stream =
+            self.subjects.republished(&stored.subject).as_deref() == Some(&*subject);
+        let previous = number(own_headers(&block).as_ref(), "Nats-Last-Sequence")?;
+        is_from_stream.then_some(Republished { stored, previous })
+    }
+}
+
+impl Listener for Republishing {
+    fn subscribe(&mut self, subject: &str) -> Sid {
+        let subject = self.subjects.republished(subject);
+        let subject = subject.expect("a stored subject of this cluster");
+        self.connection.subscribe(&subject)
+    }
+
+    fn unsubscribe(&mut self, sid: Sid) {
+        self.connection.unsubscribe(sid);
+    }
+
+    fn ask_fence(&mut self) {
+        let (question, inbox) = (&self.question, &self.inbox);
+        self.connection.publish(question, Some(inbox), b"");
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Heard, FeedError>> {
+        loop {
+            let message = ready!(self.connection.poll_next(context));
+            let message = message.map_err(|error| FeedError::Ended(error.to_string()))?;
+            if let Some(heard) = self.read(message)? {
+                return Poll::Ready(Ok(heard));
+            }
+        }
+    }
+}
+
+/// What a stream's leader says of it.
+fn extent(message: &RawMessage) -> Result<Extent, FeedError> {
+    let failed = |why: &dyn std::fmt::Display| FeedError::Info(why.to_string());
+    if message.payload.is_empty() {
+        return Err(failed(&"nobody answers"));
+    }
+    let answer: Response<Info> =
+        serde_json::from_slice(&message.payload).map_err(|error| failed(&error))?;
+    match answer {
+        Response::Ok(info) => Ok(Extent {
+            first: info.state.first_sequence,
+            last: info.state.last_sequence,
+        }),
+        Response::Err { error } => Err(failed(&error)),
+    }
+}
