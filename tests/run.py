@@ -186,14 +186,12 @@ def suites():
         skipped="" if shutil.which("cargo-deny") else "cargo-deny is not installed (cargo install --locked cargo-deny)",
     )
     yield Suite("test runner", [[sys.executable, "-m", "unittest"]], ROOT / "tests", count_unittest)
+    # With the lints, which compute while tests wait.
     yield Suite("rust", [[sys.executable, ROOT / "tests" / "rust_tests.py"]], count=count_cargo)
 
     # Side by side: those that take longest go first.
     yield python_suite("python clients", "clients/python", build, ["-n", "3"])
     yield from conformance_suites(build)
-    # The profile of the tests, whose build scripts have run. What waits beside it has the processor first.
-    clippy = [CARGO, "clippy", "--profile", "test", "--workspace", "--all-targets", "--locked", "--quiet"]
-    yield Suite("lints", [["nice", *clippy, "--", "-D", "warnings"]], beside_others=True)
     yield from node_suites(build)
     yield python_suite("cluster", "cluster", build, ["-n", "2"])
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)

@@ -4,8 +4,8 @@
     tests/rust_tests.py [--at-once N]
 
 `cargo test` runs one binary after the other, and most of them wait more than they compute. What is run is the same: each binary in the
-folder of its package, and the tests in the documentation. A binary's output is shown whole when it has ended. The exit code is 0 only
-if everything was compiled and every binary ended well.
+folder of its package, and the tests in the documentation. The lints compute meanwhile. A binary's output is shown whole when it has
+ended. The exit code is 0 only if everything was compiled, every binary ended well, and no lint complained.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 TESTS = [CARGO, "test", "--workspace", "--locked"]
+# The profile of the tests, whose build scripts have run. What waits beside it has the processor first.
+LINTS = ["nice", CARGO, "clippy", "--profile", "test", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]
 # Of one binary. The longest takes five minutes.
 RUN_SECONDS_MAX = 15 * 60
 # Each binary runs as many of its tests at once as there are processors.
@@ -121,7 +123,11 @@ def main():
         return 1
     print(f"compiled {len(binaries)} test binaries in {time.monotonic() - started:.0f} s", flush=True)
     documentation = Binary("documentation", [*TESTS, "--doc", "--no-fail-fast"])
-    ended = run_all(longest_first([*binaries, documentation]), arguments.at_once)
+    # One after the other: cargo works for one command at a time.
+    with ThreadPoolExecutor(max_workers=1) as lane:
+        of_cargo = lane.submit(run_all, [documentation, Binary("lints", LINTS)], 1)
+        ended = run_all(longest_first(binaries), arguments.at_once)
+        ended += of_cargo.result()
     for one in ended:
         if one.code != 0:
             print(f"{one.name} ended with exit code {one.code}")
