@@ -11,6 +11,18 @@ use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
 use std::sync::Arc;
 
+/// What was read of an answer in one piece.
+struct Piece<'a> {
+    bytes: &'a [u8],
+    /// What is left of them behind the end of the answer.
+    rest: &'a [u8],
+    /// The terminal had nothing incomplete before, and an open stream in chunks or not.
+    was_at_rest: bool,
+    is_chunked: bool,
+    heard: Heard,
+    progress: Progress,
+}
+
 impl World {
     /// Takes bytes that a terminal of a run that speaks HTTP received.
     pub(in crate::engine) fn handle_http<R: Reactor>(
@@ -24,18 +36,10 @@ impl World {
             return self.handle_answer_to_request(reactor, token, bytes, now);
         }
         let index = token.index as usize;
-        let is_open = matches!(self.terminals[index].phase, Phase::Open | Phase::Stalled);
+        let is_open = self.is_listening(index);
         let was_at_rest = is_open && !self.partials.contains_key(&token.index);
         let is_chunked = self.http_mut().has(index, Flags::CHUNKED);
-        if was_at_rest
-            && let Some((heard, progress)) = self.http_mut().memory.recall(bytes, is_chunked)
-        {
-            self.hear_answer_of_http(token, &heard, now);
-            let is_nothing = heard.is_nothing();
-            self.http_mut().memory.give_back(heard);
-            if let Progress::Done { keeps } = progress {
-                self.end_answer(reactor, index, is_nothing, keeps, now);
-            }
+        if was_at_rest && self.hear_remembered(reactor, token, (bytes, is_chunked), now) {
             return;
         }
         let mut exchange = self.take_exchange(index, is_open);
@@ -53,35 +57,84 @@ impl World {
                 self.fail_exchange(reactor, index, trouble, now);
             }
             Ok(progress) => {
-                if !is_open && exchange_has_begun(&exchange, progress) {
-                    self.http_mut()
-                        .set(index, Flags::CHUNKED, exchange.is_chunked());
-                    self.note_in_use(index, now);
-                }
-                self.hear_answer_of_http(token, &heard, now);
-                let is_nothing = heard.is_nothing();
-                let is_unasked = self.is_polling() && !input.is_empty();
-                let at_rest = exchange.is_at_rest() || matches!(progress, Progress::Done { .. });
-                if was_at_rest && at_rest && input.is_empty() && Memory::fits(bytes) {
-                    let piece = (bytes, is_chunked);
-                    let http = self.http_mut();
-                    let positions = &mut http.positions;
-                    http.memory.remember(piece, heard, progress, positions);
-                } else {
-                    self.drop_heard(&heard);
-                }
-                if is_unasked {
-                    let trouble = Trouble::invalid("more than the answer to one request");
-                    return self.fail_exchange(reactor, index, trouble, now);
-                }
-                match progress {
-                    Progress::Under => self.keep_exchange(reactor, index, exchange, now),
-                    Progress::Done { keeps } => {
-                        self.end_answer(reactor, index, is_nothing, keeps, now);
-                    }
-                }
+                let piece = Piece {
+                    bytes,
+                    rest: input,
+                    was_at_rest,
+                    is_chunked,
+                    heard,
+                    progress,
+                };
+                self.go_on(reactor, token, exchange, piece, now);
             }
         }
+    }
+
+    /// Hears a piece that the memory knows, as the terminals in a broadcast do. False if it does not.
+    fn hear_remembered<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        (bytes, is_chunked): (&[u8], bool),
+        now: Nanos,
+    ) -> bool {
+        let Some((heard, progress)) = self.http_mut().memory.recall(bytes, is_chunked) else {
+            return false;
+        };
+        self.hear_answer_of_http(token, &heard, now);
+        let is_nothing = heard.is_nothing();
+        self.http_mut().memory.give_back(heard);
+        if let Progress::Done { keeps } = progress {
+            self.end_answer(reactor, token.index as usize, is_nothing, keeps, now);
+        }
+        true
+    }
+
+    /// Goes on with an answer of which a piece was read.
+    fn go_on<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        exchange: Box<Exchange>,
+        piece: Piece<'_>,
+        now: Nanos,
+    ) {
+        let (index, progress) = (token.index as usize, piece.progress);
+        if !self.is_listening(index) && exchange_has_begun(&exchange, progress) {
+            self.http_mut()
+                .set(index, Flags::CHUNKED, exchange.is_chunked());
+            self.note_in_use(index, now);
+        }
+        self.hear_answer_of_http(token, &piece.heard, now);
+        let is_nothing = piece.heard.is_nothing();
+        let is_unasked = self.is_polling() && !piece.rest.is_empty();
+        self.remember_or_drop(&exchange, piece);
+        if is_unasked {
+            let trouble = Trouble::invalid("more than the answer to one request");
+            return self.fail_exchange(reactor, index, trouble, now);
+        }
+        match progress {
+            Progress::Under => self.keep_exchange(reactor, index, exchange, now),
+            Progress::Done { keeps } => self.end_answer(reactor, index, is_nothing, keeps, now),
+        }
+    }
+
+    /// Remembers what a piece said, if other terminals may get the same.
+    fn remember_or_drop(&mut self, exchange: &Exchange, piece: Piece<'_>) {
+        let is_done = matches!(piece.progress, Progress::Done { .. });
+        let is_at_rest = (is_done || exchange.is_at_rest()) && piece.rest.is_empty();
+        if !piece.was_at_rest || !is_at_rest || !Memory::fits(piece.bytes) {
+            return self.drop_heard(&piece.heard);
+        }
+        let http = self.http_mut();
+        let (bytes, positions) = ((piece.bytes, piece.is_chunked), &mut http.positions);
+        http.memory
+            .remember(bytes, piece.heard, piece.progress, positions);
+    }
+
+    /// Whether a terminal is open: its polls are taken, or its stream has begun.
+    fn is_listening(&self, index: usize) -> bool {
+        matches!(self.terminals[index].phase, Phase::Open | Phase::Stalled)
     }
 
     fn read_answer(
@@ -255,8 +308,7 @@ impl World {
             self.http_mut().set(index, Flags::UNCONFIRMED, false);
             self.totals.opened -= 1;
         }
-        let is_open = matches!(self.terminals[index].phase, Phase::Open | Phase::Stalled);
-        if is_unconfirmed || !is_open {
+        if is_unconfirmed || !self.is_listening(index) {
             self.fail_attempt(reactor, index, failure.of_first_answer(), now);
         } else {
             self.lose(reactor, index, failure, Close::Reset, now);
