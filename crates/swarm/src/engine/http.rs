@@ -62,6 +62,10 @@ impl Flags {
     const REOPENING: u8 = 8;
     /// Open without a connection, until the next request.
     const DORMANT: u8 = 16;
+    /// The request of a poll or a stream was queued on this connection, and its answer has not ended.
+    const ASKED: u8 = 32;
+    /// It stands in `asking`, whatever becomes of its connection.
+    const ASKING: u8 = 64;
 
     fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -89,8 +93,8 @@ pub(super) struct HttpTerminals {
     retry_by_target: Vec<Option<Duration>>,
     /// The requests of flows, where terminals send those.
     api: Api,
-    /// Terminals whose poll was answered and that ask again, with their attempts.
-    asking: VecDeque<(u32, u8)>,
+    /// Terminals whose poll was answered and that ask again: each is there once at most.
+    asking: VecDeque<u32>,
 }
 
 impl HttpTerminals {
@@ -157,8 +161,11 @@ impl World {
     /// that others have already. Those who ask are never kept waiting for long, as each answer is to a request.
     fn ask_soon(&mut self, index: usize) {
         let number = u32::try_from(index).expect("terminals are at most 2^32");
-        let attempt = self.terminals[index].attempt;
-        self.http_mut().asking.push_back((number, attempt));
+        let http = self.http_mut();
+        if !http.has(index, Flags::ASKING) {
+            http.set(index, Flags::ASKING, true);
+            http.asking.push_back(number);
+        }
     }
 
     /// Whether terminals are about to ask again.
@@ -170,12 +177,15 @@ impl World {
     /// Sends some of the polls that are due.
     pub(super) fn ask_again(&mut self, now: Nanos) {
         for _ in 0..ASKS_PER_TURN_MAX {
-            let Some((number, attempt)) = self.http_mut().asking.pop_front() else {
+            let Some(number) = self.http_mut().asking.pop_front() else {
                 return;
             };
-            let terminal = &self.terminals[number as usize];
-            if terminal.attempt == attempt && terminal.phase == Phase::Open {
-                self.send_request(number as usize, now);
+            let index = number as usize;
+            self.http_mut().set(index, Flags::ASKING, false);
+            // It may have asked on another connection meanwhile.
+            let has_asked = self.http_mut().has(index, Flags::ASKED);
+            if self.terminals[index].phase == Phase::Open && !has_asked {
+                self.send_request(index, now);
             }
         }
     }
@@ -187,6 +197,7 @@ impl World {
         let group = self.plan.group_in_url(self.plan.number(self.part, number));
         let plan = std::sync::Arc::clone(&self.plan);
         let http = self.http.as_mut().expect("the run speaks HTTP");
+        http.set(index, Flags::ASKED, true);
         let (id, terminal) = (http.places[index], &mut self.terminals[index]);
         // A stream has waited since it began to connect.
         if is_polling {
@@ -250,5 +261,6 @@ mod tests {
         flags.set(Flags::CHUNKED, false);
         assert!(flags.has(Flags::REOPENING) && !flags.has(Flags::CHUNKED));
         assert!(!flags.has(Flags::ANSWERED) && !flags.has(Flags::UNCONFIRMED));
+        assert!(!flags.has(Flags::ASKED) && !flags.has(Flags::ASKING));
     }
 }

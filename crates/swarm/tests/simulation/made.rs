@@ -4,6 +4,7 @@ use super::run::Run;
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::shared::Shared;
+use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::protocol::Protocol;
 use crate::scenario::Scenario;
@@ -52,6 +53,15 @@ fn streams(ports: &[u16]) -> Run {
     let mut publish = Publish::new(endpoint, Duration::from_secs(1));
     publish.body = PublishBody::Plain;
     config.publish = Some(publish);
+    run(config)
+}
+
+/// A terminal that polls.
+fn poll() -> Run {
+    let target = Target::parse("http://127.0.0.1:8001/poll").unwrap();
+    let mut config = Config::new(vec![target], 1);
+    config.protocol = Protocol::LongPoll;
+    config.duration = Some(Duration::from_mins(10));
     run(config)
 }
 
@@ -139,6 +149,41 @@ fn events_that_came_whole_count_also_before_a_broken_chunk() {
         let totals = run.totals();
         assert_eq!((totals.opened, totals.messages, totals.lost), (1, 1, 1));
     }
+}
+
+#[test]
+fn an_answer_that_no_poll_asked_for_is_none() {
+    let mut run = poll();
+    run.pass_turns(10);
+    let (_, peer) = run.dialed_by_port()[0];
+    assert!(run.read_text(peer).starts_with("GET /poll "));
+    // The second comes in a read of its own, before the next poll leaves.
+    for _ in 0..2 {
+        run.net.write(peer, b"HTTP/1.1 204 No Content\r\n\r\n");
+        run.turn();
+    }
+    run.pass_turns(10);
+    let totals = run.totals();
+    assert_eq!((totals.http.requests, totals.http.answers), (1, 1));
+    assert_eq!((totals.opened, totals.lost), (1, 1));
+    let account = run.shared.account(0);
+    assert_eq!(account.failures[&Failure::AnswerInvalid], 1);
+}
+
+#[test]
+fn polls_ask_again_one_at_a_time() {
+    let mut run = poll();
+    run.pass_turns(10);
+    let (_, peer) = run.dialed_by_port()[0];
+    for _ in 0..20 {
+        let asked = run.read_text(peer);
+        assert_eq!(asked.matches("GET /poll ").count(), 1, "{asked}");
+        run.net.write(peer, b"HTTP/1.1 204 No Content\r\n\r\n");
+        run.pass_turns(5);
+    }
+    let totals = run.totals();
+    assert_eq!((totals.http.requests, totals.http.answers), (21, 20));
+    assert_eq!((totals.open, totals.lost), (1, 0));
 }
 
 #[test]

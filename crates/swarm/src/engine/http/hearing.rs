@@ -36,6 +36,10 @@ impl World {
             return self.handle_answer_to_request(reactor, token, bytes, now);
         }
         let index = token.index as usize;
+        if self.is_polling() && !self.http_mut().has(index, Flags::ASKED) {
+            let trouble = Trouble::invalid("an answer that nobody has asked for");
+            return self.fail_exchange(reactor, index, trouble, now);
+        }
         let is_open = self.is_listening(index);
         let was_at_rest = is_open && !self.partials.contains_key(&token.index);
         let is_chunked = self.http_mut().has(index, Flags::CHUNKED);
@@ -219,6 +223,7 @@ impl World {
         keeps: bool,
         now: Nanos,
     ) {
+        self.http_mut().set(index, Flags::ASKED, false);
         if self.is_polling() {
             self.totals.http.answers += 1;
             if is_nothing {
@@ -341,8 +346,11 @@ fn exchange_has_begun(exchange: &Exchange, progress: Progress) -> bool {
 impl HttpTerminals {
     /// Forgets what was known of a connection that ended.
     pub(in crate::engine) fn forget_connection(&mut self, index: usize) {
-        let is_reopening = self.is_reopening(index);
+        let kept = [Flags::REOPENING, Flags::ASKING];
+        let kept = kept.map(|flag| (flag, self.has(index, flag)));
         self.flags[index] = Flags::default();
-        self.set(index, Flags::REOPENING, is_reopening);
+        for (flag, value) in kept {
+            self.set(index, flag, value);
+        }
     }
 }
