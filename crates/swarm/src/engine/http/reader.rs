@@ -4,7 +4,7 @@
 
 use super::exchange::{Content, Exchange, SAID_BYTES_MAX, Trouble};
 use super::positions::{POSITION_BYTES_MAX, Position, PositionId, Positions};
-use super::scan::{Message, recognise};
+use super::scan::{Message, PUBLICATIONS_MAX, recognise};
 use crate::engine::flows::ledger::MessageKey;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::flows::unstamped::{EXAMPLE_BYTES_MAX, is_blank};
@@ -134,6 +134,11 @@ impl Reader<'_> {
         match content {
             Content::Poll(scan) => {
                 scan.feed(data, self.run);
+                if scan.is_overfull() {
+                    return Err(Trouble::invalid(&format!(
+                        "an answer with more than {PUBLICATIONS_MAX} publications"
+                    )));
+                }
                 if self.flows.is_some() {
                     scan.keep(data);
                     self.check_kept(scan.kept_bytes())?;
@@ -437,6 +442,40 @@ mod tests {
         read(&"x".repeat(1000)).unwrap();
         let trouble = read("x").unwrap_err();
         assert_eq!(trouble.failure, Failure::AnswerInvalid);
+    }
+
+    #[test]
+    fn an_answer_has_so_many_publications_however_it_is_cut() {
+        let read = |count: usize, piece_bytes: usize| -> Result<usize, Trouble> {
+            let plan = plan(HttpKind::LongPoll);
+            let mut positions = Positions::default();
+            let mut reader = Reader {
+                plan: &plan,
+                positions: &mut positions,
+                run: 7,
+                flows: None,
+                message_bytes_max: 1000,
+            };
+            let mut text = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+            for sequence in 0..count {
+                text.extend_from_slice(push(u32::try_from(sequence).unwrap()).as_bytes());
+            }
+            let (mut exchange, mut heard) = (Exchange::default(), Heard::default());
+            for mut piece in text.chunks(piece_bytes) {
+                reader.read(&mut exchange, &mut piece, &mut heard)?;
+            }
+            reader.finish(&mut exchange, &mut heard)?;
+            Ok(heard.messages.len())
+        };
+        // Whole, and so that each piece ends within a publication.
+        for piece_bytes in [usize::MAX, 3001, 29] {
+            let most = PUBLICATIONS_MAX;
+            assert_eq!(read(most, piece_bytes), Ok(most), "{piece_bytes}");
+            let trouble = read(most + 1, piece_bytes).unwrap_err();
+            assert_eq!(trouble.failure, Failure::AnswerInvalid);
+            let said = String::from_utf8(trouble.said).unwrap();
+            assert_eq!(said, "an answer with more than 65536 publications");
+        }
     }
 
     #[test]

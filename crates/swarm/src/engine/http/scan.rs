@@ -9,8 +9,9 @@ use std::hash::{DefaultHasher, Hasher as _};
 /// A message that was recognised, and its bytes.
 pub(super) type Message = (PushKey, usize);
 
-/// Publications that one body may carry, so that a server cannot fill this machine's memory with stamps.
-const MESSAGES_MAX: usize = 65_536;
+/// Publications that the answer to one poll may carry, so that a server cannot fill this machine's memory with stamps. A message that
+/// is kept whole needs no such bound: its keys take no more than it does.
+pub(super) const PUBLICATIONS_MAX: usize = 65_536;
 
 /// Looks for stamps in a body that comes in pieces.
 #[derive(Clone, Debug, Default)]
@@ -39,9 +40,7 @@ impl BodyScan {
             let own = own_stamps(&self.tail, run).filter(|&(at, _)| at < before);
             self.own.extend(own.map(|(_, key)| key));
         }
-        let room = MESSAGES_MAX.saturating_sub(self.own.len());
-        let own = own_stamps(piece, run).take(room);
-        self.own.extend(own.map(|(_, key)| key));
+        self.own.extend(own_stamps(piece, run).map(|(_, key)| key));
         if piece.len() >= STAMP_BYTES {
             self.tail.clear();
             self.tail
@@ -55,6 +54,11 @@ impl BodyScan {
         }
         self.hasher.write(piece);
         self.bytes += piece.len();
+    }
+
+    /// Whether it carries more publications than are told apart.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.own.len() > PUBLICATIONS_MAX
     }
 
     /// Keeps a piece that was fed.
