@@ -132,6 +132,8 @@ pub enum Problem {
     Either(&'static str, &'static str),
     /// A key that only goes with another one.
     Needs(&'static str, &'static str),
+    /// A key that is about what clients and callers say, in a scenario in which nobody says anything.
+    NothingSaid(&'static str),
     /// A flow says nothing of when it is sent: its name.
     NoPace(String),
     /// Another number of answers than of messages: both.
@@ -160,6 +162,20 @@ fn write_choice(
     }
 }
 
+/// Says that the scenario does not have a variable, and which it has.
+fn write_unknown_variable(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    nearest: Option<&str>,
+    known: &[String],
+) -> fmt::Result {
+    write!(f, "the scenario has no variable `{name}`; ")?;
+    if known.is_empty() {
+        return write!(f, "write ${{{name}}} where its value is to stand");
+    }
+    write_choice(f, nearest.map(|it| format!("variables.{it}")), known)
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -172,19 +188,11 @@ impl fmt::Display for Problem {
                 write!(f, "there is no key `{key}`; ")?;
                 write_choice(f, nearest.clone(), known)
             }
-            Self::UnknownVariable { name, known, .. } if known.is_empty() => write!(
-                f,
-                "the scenario has no variable `{name}`; write ${{{name}}} where its value is to stand"
-            ),
             Self::UnknownVariable {
                 name,
                 nearest,
                 known,
-            } => {
-                write!(f, "the scenario has no variable `{name}`; ")?;
-                let nearest = nearest.as_ref().map(|it| format!("variables.{it}"));
-                write_choice(f, nearest, known)
-            }
+            } => write_unknown_variable(f, name, nearest.as_deref(), known),
             Self::MissingKey(key) => write!(f, "the key `{key}` is missing; write it too"),
             Self::Value(said) => f.write_str(said),
             Self::NoTarget => f.write_str(
@@ -212,6 +220,10 @@ impl fmt::Display for Problem {
             Self::Ca(error) => write!(f, "{error}"),
             Self::Tokens(said) => f.write_str(said),
             Self::Needs(key, other) => write!(f, "`{key}` needs `{other}`; write it too"),
+            Self::NothingSaid(key) => write!(
+                f,
+                "nobody says anything that `{key}` could be for; write [[flows]], [opening], [[replies]] or `send` in [heartbeat], or leave it out"
+            ),
             Self::NoPace(name) => write!(
                 f,
                 "the flow {name} needs a `rate` or a time to `think`; write one of them"

@@ -29,6 +29,11 @@ pub(super) fn flows(
     let heartbeat = scenario.heartbeat.as_ref().map(said_of);
     let protocol = scenario.terminals.protocol;
     let protocol = protocol.map_or(Protocol::default(), |named| named.0);
+    let of_what_is_said = [
+        ("accounts", "accounts", scenario.accounts.is_some()),
+        ("groups", "groups", scenario.groups.is_some()),
+        ("terminals.lines", "lines", scenario.terminals.lines),
+    ];
     let mut groups = scenario.groups.take().unwrap_or_default();
     let flows = Flows {
         accounts: accounts(scenario, folder)?,
@@ -56,7 +61,11 @@ pub(super) fn flows(
         && flows.replies.is_empty()
         && flows.channel.is_none()
         && flows.flows.is_empty();
-    Ok((!is_silent).then_some(flows))
+    let mut of_what_is_said = of_what_is_said.into_iter();
+    match of_what_is_said.find(|(.., is_given)| *is_given) {
+        Some((key, name, _)) if is_silent => Err((key, Problem::NothingSaid(name))),
+        _ => Ok((!is_silent).then_some(flows)),
+    }
 }
 
 fn accounts(scenario: &Scenario, folder: &Path) -> Result<Accounts, Wrong> {
@@ -106,28 +115,65 @@ fn said_of(heartbeat: &Heartbeat) -> Result<Option<Said>, Wrong> {
 }
 
 fn group_rule(groups: Groups) -> Result<GroupRule, Wrong> {
+    check_group_keys(&groups)?;
+    if let Some(column) = groups.column {
+        return Ok(GroupRule::Column(column));
+    }
+    if !groups.sizes.is_empty() {
+        return Ok(GroupRule::Sizes(groups.sizes));
+    }
     let count = groups
         .count
-        .map(|count| u32::try_from(count.0).unwrap_or(u32::MAX));
-    let has_sizes = !groups.sizes.is_empty();
-    if let Some(column) = groups.column {
-        return match (count, has_sizes) {
-            (None, false) => Ok(GroupRule::Column(column)),
-            (Some(_), _) => Err(("groups.column", Problem::Either("count", "column"))),
-            (None, true) => Err(("groups.column", Problem::Either("sizes", "column"))),
-        };
+        .map_or(1, |it| u32::try_from(it.0).unwrap_or(u32::MAX));
+    match groups.assign {
+        Some(Assign::Zipf) => Ok(GroupRule::Zipf(count, groups.exponent.unwrap_or(1.0))),
+        Some(Assign::Even) | None => Ok(GroupRule::Even(count)),
     }
-    match (count, has_sizes, groups.assign) {
-        (Some(_), true, _) => Err(("groups.sizes", Problem::Either("count", "sizes"))),
-        (None, true, _) => Ok(GroupRule::Sizes(groups.sizes)),
-        (count, false, Some(Assign::Zipf)) => {
-            let exponent = groups.exponent.unwrap_or(1.0);
-            if !(0.0..=10.0).contains(&exponent) {
-                return Err(("groups.exponent", Problem::Exponent));
-            }
-            Ok(GroupRule::Zipf(count.unwrap_or(1), exponent))
+}
+
+/// Groups are those of a column, or have given sizes, or are so many. Each other key goes with one of these.
+fn check_group_keys(groups: &Groups) -> Result<(), Wrong> {
+    let (has_column, has_sizes) = (groups.column.is_some(), !groups.sizes.is_empty());
+    let has_count = groups.count.is_some();
+    let (has_assign, has_exponent) = (groups.assign.is_some(), groups.exponent.is_some());
+    let excluded = [
+        ("groups.column", "count", "column", has_count && has_column),
+        ("groups.column", "sizes", "column", has_sizes && has_column),
+        ("groups.sizes", "count", "sizes", has_count && has_sizes),
+        (
+            "groups.assign",
+            "column",
+            "assign",
+            has_column && has_assign,
+        ),
+        ("groups.assign", "sizes", "assign", has_sizes && has_assign),
+        (
+            "groups.exponent",
+            "column",
+            "exponent",
+            has_column && has_exponent,
+        ),
+        (
+            "groups.exponent",
+            "sizes",
+            "exponent",
+            has_sizes && has_exponent,
+        ),
+    ];
+    let mut excluded = excluded.into_iter();
+    if let Some((key, one, other, _)) = excluded.find(|(.., are_given)| *are_given) {
+        return Err((key, Problem::Either(one, other)));
+    }
+    let is_zipf = matches!(groups.assign, Some(Assign::Zipf));
+    match groups.exponent {
+        Some(_) if !is_zipf => Err((
+            "groups.exponent",
+            Problem::Needs("exponent", "assign = \"zipf\""),
+        )),
+        Some(exponent) if !(0.0..=10.0).contains(&exponent) => {
+            Err(("groups.exponent", Problem::Exponent))
         }
-        (count, false, _) => Ok(GroupRule::Even(count.unwrap_or(1))),
+        _ => Ok(()),
     }
 }
 

@@ -596,6 +596,65 @@ fn a_mistake_around_flows_is_marked_at_its_key() {
     ]);
 }
 
+#[test]
+fn keys_of_groups_that_would_do_nothing_are_refused() {
+    let with_groups = |groups: &str| with_flow("'${stamp}'", &format!("[groups]\n{groups}"));
+    check_each(&[
+        (
+            with_groups("sizes = [4, 6]\nassign = 'zipf'"),
+            "my.toml:10:10: groups.assign: `sizes` and `assign` exclude each other",
+        ),
+        (
+            with_groups("column = 'room'\nassign = 'even'"),
+            "my.toml:10:10: groups.assign: `column` and `assign` exclude each other",
+        ),
+        (
+            with_groups("sizes = [4, 6]\nexponent = 2.0"),
+            "my.toml:10:12: groups.exponent: `sizes` and `exponent` exclude each other",
+        ),
+        (
+            with_groups("count = 2\nassign = 'even'\nexponent = 2.0"),
+            "my.toml:11:12: groups.exponent: `exponent` needs `assign = \"zipf\"`",
+        ),
+        (
+            with_groups("count = 2\nexponent = 2.0"),
+            "my.toml:10:12: groups.exponent: `exponent` needs `assign = \"zipf\"`",
+        ),
+        (
+            with_groups("count = 2\nassign = 'zipf'\nexponent = 11.0"),
+            "my.toml:11:12: groups.exponent: this is out of range",
+        ),
+    ]);
+    let zipf = with_groups("count = 2\nassign = 'zipf'\nexponent = 2.0");
+    Scenario::parse(Path::new("my.toml"), &zipf, &[]).expect("all of it has a meaning");
+}
+
+#[test]
+fn what_belongs_to_something_said_is_refused_where_nothing_is() {
+    check_each(&[
+        (
+            with("count = 10", "[groups]\ncount = 2"),
+            "my.toml:4:2: groups: nobody says anything that `groups` could be for",
+        ),
+        (
+            with(
+                "count = 10",
+                "[heartbeat]\nevery = '1s'\n[groups]\ncount = 2",
+            ),
+            "my.toml:6:2: groups: nobody says anything",
+        ),
+        (
+            with("lines = true", ""),
+            "my.toml:3:9: terminals.lines: nobody says anything",
+        ),
+    ]);
+    let talk = with(
+        "count = 10",
+        "[opening]\nsend = ['${group}']\n[groups]\ncount = 2",
+    );
+    Scenario::parse(Path::new("my.toml"), &talk, &[]).expect("it says something");
+}
+
 /// A scenario of clients with sessions, with one flow of these lines, and with more lines behind it.
 fn with_command(flow: &str, more: &str) -> String {
     let flow = format!("[[flows]]\nname = \"chat\"\nrate = 5\n{flow}\n{more}");
