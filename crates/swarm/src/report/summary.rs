@@ -1,5 +1,6 @@
 //! What went wrong in a run, in one sentence.
 
+use crate::report::table::is_over_tcp;
 use crate::report::text::{count, counted, listed};
 use crate::report::{Outcome, Report};
 use myriad_report::{DeliveryReport, FlowReport, RoundTripReport};
@@ -136,6 +137,11 @@ fn nobody(report: &Report) -> String {
         // Only a client that has upgraded waits for answers.
         attempts if report.errors.contains_key("session_timeout") => format!(
             "{} connected, and none was answered as [opening] says: compare its `answers` with what the server sends.",
+            count(attempts.min(wanted))
+        ),
+        // Over plain TCP only what a scenario says on opening stands between a connection and an open client.
+        attempts if is_over_tcp(report) || report.errors.contains_key("session_ended") => format!(
+            "{} connected, and none got through [opening]: compare its `send` and `answers` with what the server expects.",
             count(attempts.min(wanted))
         ),
         attempts => format!(
@@ -445,6 +451,14 @@ mod tests {
             sentence,
             "1,000 connected, and none was answered as [opening] says: compare its `answers` with what the server sends."
         );
+        report.errors.clear();
+        let ended = "1,000 connected, and none got through [opening]: compare its `send` and `answers` with what the server expects.";
+        report.errors.insert("session_ended".to_owned(), 3);
+        assert_eq!(went_wrong(&report).as_deref(), Some(ended));
+        report.errors.clear();
+        report.settings.protocol = "tcp".to_owned();
+        report.errors.insert("reset".to_owned(), 3);
+        assert_eq!(went_wrong(&report).as_deref(), Some(ended));
         report.errors.clear();
         report.setup.tcp_connected = 0;
         let sentence = went_wrong(&report).unwrap();

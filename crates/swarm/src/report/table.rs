@@ -1,5 +1,6 @@
 //! The closing table.
 
+use crate::protocol::Protocol;
 use crate::report::{Fanout, Messages, Outcome, Report, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{
@@ -164,7 +165,7 @@ fn write_setup(report: &Report, page: &mut Page) {
     );
     let label = if report.session.is_some() {
         "joined in"
-    } else if report.http.is_some() {
+    } else if report.http.is_some() || is_over_tcp(report) {
         "opened in"
     } else {
         "upgraded in"
@@ -193,6 +194,11 @@ fn write_setup(report: &Report, page: &mut Page) {
         }
         page.line("churn", &line);
     }
+}
+
+/// Whether clients spoke plain TCP, where nothing is upgraded.
+pub(super) fn is_over_tcp(report: &Report) -> bool {
+    report.settings.protocol == Protocol::Tcp.name()
 }
 
 /// Kinds of errors that a line has. A server may use each of 65,536 codes, and the JSON report has them all.
@@ -600,6 +606,18 @@ mod tests {
         };
         assert!(header(200).contains("p99.9") && header(200).contains("accepted"));
         assert!(!header(80).contains("p99.9") && header(80).contains("last"));
+    }
+
+    #[test]
+    fn what_clients_of_plain_tcp_do_is_no_upgrade() {
+        let mut report = report();
+        assert!(render(&report, 80).contains("upgraded in"));
+        report.settings.protocol = "tcp".to_owned();
+        let table = render(&report, 80);
+        assert!(
+            table.contains("opened in") && !table.contains("upgraded"),
+            "{table}"
+        );
     }
 
     #[test]
