@@ -32,7 +32,7 @@ pub enum ConfigError {
     #[error("{0} needs --protocol {names}, because the server is to send each message back as it is", names = Protocol::listed(Protocol::has_messages))]
     NeedsRaw(&'static str),
     /// An option for clients that listen over HTTP.
-    #[error("{0} is for clients that listen over HTTP; give --protocol {names}", names = Protocol::listed(|it| it.http().is_some()))]
+    #[error("{0} is for clients that listen over HTTP; give --protocol {names}", names = Protocol::listed(|it| it.listening().is_some()))]
     NeedsHttp(&'static str),
     /// A target of another kind of server: what clients speak, the target, and what that is.
     #[error(

@@ -244,8 +244,8 @@ impl Protocol {
         self.facts().channels != Channels::None
     }
 
-    /// How clients get their messages over HTTP; none where they do not.
-    pub(crate) fn http(self) -> Option<HttpKind> {
+    /// How clients listen over HTTP; none where they do not, also where they send requests over HTTP.
+    pub(crate) fn listening(self) -> Option<HttpKind> {
         match self.speech() {
             Speech::Listening(kind) => Some(kind),
             Speech::Messages | Speech::Requests | Speech::Commands(_) => None,
@@ -254,7 +254,7 @@ impl Protocol {
 
     /// Whether the requests of clients are held until there is something to say.
     pub(crate) fn is_polling(self) -> bool {
-        self.http() == Some(HttpKind::LongPoll)
+        self.listening() == Some(HttpKind::LongPoll)
     }
 
     /// Whether the channels of clients stand in their URL.
@@ -382,7 +382,7 @@ mod tests {
     fn names_are_listed_for_people() {
         let of_http = LoadOption::Http.name();
         let of_polls = LoadOption::Poll.name();
-        let listed = Protocol::listed(|protocol| protocol.http().is_some());
+        let listed = Protocol::listed(|protocol| protocol.listening().is_some());
         assert_eq!(listed, "long-poll, sse or http-stream");
         let listed = Protocol::listed(|protocol| protocol.scheme() == Scheme::Http);
         assert_eq!(of_http, format!("--protocol {listed}"));

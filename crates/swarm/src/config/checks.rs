@@ -123,7 +123,7 @@ impl Config {
     /// What clients of HTTP have, and what they do not.
     fn check_http(&self) -> Result<(), ConfigError> {
         let protocol = self.protocol;
-        let is_http = protocol.http().is_some();
+        let is_listening = protocol.listening().is_some();
         let other = |target: &&Target| target.scheme != protocol.scheme();
         if let Some(target) = self.targets.iter().find(other) {
             let url = target.url.clone();
@@ -155,15 +155,15 @@ impl Config {
         if let Some(option) = of_polls.filter(|_| !is_polling) {
             return Err(ConfigError::NeedsPolls(option));
         }
-        let of_http = [
+        let of_listening = [
             used("--request-body", self.request_body.is_some()),
             used(
                 "--poll-position",
                 self.poll_position != PollPosition::default(),
             ),
         ];
-        if let Some(option) = of_http.into_iter().flatten().next()
-            && !is_http
+        if let Some(option) = of_listening.into_iter().flatten().next()
+            && !is_listening
         {
             return Err(ConfigError::NeedsHttp(option));
         }

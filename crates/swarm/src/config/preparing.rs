@@ -191,7 +191,7 @@ impl Config {
         let requests = self.protocol.has_requests();
         let kind = requests
             .then_some(HttpKind::Requests)
-            .or(self.protocol.http());
+            .or(self.protocol.listening());
         kind.map(|kind| HttpPlan {
             kind,
             answer_bytes_max: match self.flows.as_ref().is_some_and(Flows::read_answers) {
