@@ -4,11 +4,11 @@
 //! Whatever happens, each request is answered, refused or counted as unanswered, a terminal asks one thing at a time, and what
 //! may not be done twice is done once.
 
-use super::run::Run;
+use super::run::{self, Run};
 use crate::clock::Clock as _;
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Ending, Order, Shared, Stage};
+use crate::engine::shared::{Ending, Shared, Stage, Totals};
 use crate::failure::Failure;
 use crate::scenario::Scenario;
 use myriad_reactor::Driver;
@@ -97,34 +97,29 @@ struct World {
 
 #[test]
 fn every_request_is_accounted_for_and_none_is_done_twice_that_may_not_be() {
-    let (mut received, mut reopened, mut repeated, mut unanswered) = (0, 0, 0, 0);
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed);
-            (0..STEPS).for_each(|_| world.step());
-            world.settle();
-            world.check();
-            world.close();
-            (world.run.totals(), world.figures())
-        });
-        match outcome {
-            Ok((totals, figures)) => {
-                received += figures.iter().map(|it| it.received).sum::<u64>();
-                unanswered += figures.iter().map(|it| it.unanswered).sum::<u64>();
-                reopened += totals.http.reopened;
-                repeated += totals.http.repeated;
-            }
-            Err(panic) => {
-                eprintln!("the failing seed is {seed}");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+        return;
+    };
+    let flows = || all.iter().flat_map(|(_, figures)| figures);
+    let received: u64 = flows().map(|it| it.received).sum();
+    let unanswered: u64 = flows().map(|it| it.unanswered).sum();
+    let reopened: u64 = all.iter().map(|(totals, _)| totals.http.reopened).sum();
+    let repeated: u64 = all.iter().map(|(totals, _)| totals.http.repeated).sum();
     // Without them nothing was shown.
     assert!(
         received > 10_000 && reopened > 1000 && repeated > 500 && unanswered > 100,
         "{received} {reopened} {repeated} {unanswered}"
     );
+}
+
+/// The totals, and the figures of each flow.
+fn simulate(seed: u64) -> (Totals, Vec<FlowFigures>) {
+    let mut world = World::new(seed);
+    (0..STEPS).for_each(|_| world.step());
+    world.settle();
+    world.check();
+    world.close();
+    (world.run.totals(), world.figures())
 }
 
 /// What becomes of the requests of one user whose server says this to each, one piece a turn: how many were answered, and how many
@@ -419,15 +414,6 @@ impl World {
             true => Ending::Orderly,
             false => Ending::Reset,
         };
-        self.run.shared.set_order(Order::Close(ending));
-        for _ in 0..1000 {
-            if self.run.has_ended() {
-                break;
-            }
-            self.run.turn();
-            self.serve_all();
-            self.run.pass(20);
-        }
-        self.run.check_ended();
+        run::close(self, |world| &mut world.run, Self::serve_all, ending);
     }
 }

@@ -4,11 +4,11 @@
 //! of an event. Whatever it and the network do, each terminal must have heard every publication once and in order, and
 //! must count as open all the while.
 
-use super::run::Run;
+use super::run::{self, Run};
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Ending, Order, Shared, Stage};
+use crate::engine::shared::{Ending, Shared, Stage, Totals};
 use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::protocol::Protocol;
@@ -50,34 +50,26 @@ struct World {
 
 #[test]
 fn whoever_asks_again_has_heard_everything() {
-    let (mut reopened, mut messages, mut timeouts, mut comebacks) = (0, 0, 0, 0);
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed);
-            (0..STEPS).for_each(|_| world.step());
-            world.settle();
-            world.check();
-            world.close();
-            world.run.totals()
-        });
-        match outcome {
-            Ok(totals) => {
-                reopened += totals.http.reopened;
-                messages += totals.messages;
-                timeouts += totals.http.timeouts;
-                comebacks += totals.comeback.back;
-            }
-            Err(panic) => {
-                eprintln!("the failing seed is {seed}");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+        return;
+    };
+    let sum = |figure: fn(&Totals) -> u64| all.iter().map(figure).sum::<u64>();
+    let (reopened, messages) = (sum(|it| it.http.reopened), sum(|it| it.messages));
+    let (timeouts, comebacks) = (sum(|it| it.http.timeouts), sum(|it| it.comeback.back));
     // Without them nothing was shown.
     assert!(
         reopened > 1000 && messages > 10_000 && timeouts > 1000 && comebacks > 1000,
         "{reopened} {messages} {timeouts} {comebacks}"
     );
+}
+
+fn simulate(seed: u64) -> Totals {
+    let mut world = World::new(seed);
+    (0..STEPS).for_each(|_| world.step());
+    world.settle();
+    world.check();
+    world.close();
+    world.run.totals()
 }
 
 impl World {
@@ -370,16 +362,7 @@ impl World {
             self.serve_all();
             self.run.turn();
         }
-        self.run.shared.set_order(Order::Close(ending));
-        for _ in 0..1000 {
-            if self.run.has_ended() {
-                break;
-            }
-            self.run.turn();
-            self.serve_all();
-            self.run.pass(20);
-        }
-        self.run.check_ended();
+        run::close(self, |world| &mut world.run, Self::serve_all, ending);
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! Half the crowds send echoes too; what becomes of those is in `echoes`.
 //!
-//! A failing seed is printed. `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays one of this file alone; the other files
-//! have no replay.
+//! A failing seed is printed. `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation::http` replays that one of a file alone.
 
 mod api;
 mod echoes;
@@ -120,19 +119,7 @@ struct World {
 
 #[test]
 fn a_crowd_survives_any_network_and_counts_right() {
-    if let Some(seed) = std::env::var("MYRIAD_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-    {
-        return simulate(seed);
-    }
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| simulate(seed));
-        if let Err(panic) = outcome {
-            eprintln!("the failing seed is {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    run::for_seeds(SEEDS, simulate);
 }
 
 fn simulate(seed: u64) {
@@ -183,10 +170,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        self.accept();
-        for index in 0..self.peers.len() {
-            self.serve(index);
-        }
+        self.serve_all();
         if self.prng.one_in(12) {
             self.publish();
         }
@@ -209,10 +193,7 @@ impl World {
     /// Takes turns for so many milliseconds, one a millisecond.
     fn pass(&mut self, millis: u64) {
         for _ in 0..millis {
-            self.accept();
-            for index in 0..self.peers.len() {
-                self.serve(index);
-            }
+            self.serve_all();
             self.run.turn();
             self.run.pass(1);
         }
@@ -237,6 +218,11 @@ impl World {
             self.run.shared.set_order(Order::Churn(self.ending));
             self.run.note_connected();
         }
+    }
+
+    fn serve_all(&mut self) {
+        self.accept();
+        (0..self.peers.len()).for_each(|index| self.serve(index));
     }
 
     fn accept(&mut self) {
@@ -450,10 +436,7 @@ impl World {
         }
         // Longer than every timeout and backoff together.
         for _ in 0..2000 {
-            self.accept();
-            for index in 0..self.peers.len() {
-                self.serve(index);
-            }
+            self.serve_all();
             self.run.turn();
             self.run.pass(25);
         }
@@ -606,18 +589,8 @@ impl World {
 
     /// Ends the crowd: nothing may stay open.
     fn close(&mut self) {
-        self.run.shared.set_order(Order::Close(self.ending));
-        for _ in 0..1000 {
-            if self.run.has_ended() {
-                break;
-            }
-            self.run.turn();
-            for index in 0..self.peers.len() {
-                self.serve(index);
-            }
-            self.run.pass(20);
-        }
-        self.run.check_ended();
+        let ending = self.ending;
+        run::close(self, |world| &mut world.run, Self::serve_all, ending);
         assert!(
             self.run
                 .shared

@@ -4,9 +4,50 @@ use super::Manual;
 use crate::clock::Clock as _;
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Shared, Stage, Totals};
+use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use myriad_reactor::sim::{Sim, SimNet};
+use std::panic::UnwindSafe;
 use std::sync::Arc;
+
+/// What simulations with so many seeds show. A failing seed is printed; `MYRIAD_SEED` replays one alone, and then there is nothing to
+/// say of all.
+pub(super) fn for_seeds<T>(
+    count: u64,
+    simulate: impl Fn(u64) -> T + Copy + UnwindSafe,
+) -> Option<Vec<T>> {
+    let replayed = std::env::var("MYRIAD_SEED").ok();
+    if let Some(seed) = replayed.and_then(|seed| seed.parse().ok()) {
+        simulate(seed);
+        return None;
+    }
+    let simulated = (0..count).map(|seed| {
+        let outcome = std::panic::catch_unwind(move || simulate(seed));
+        outcome.unwrap_or_else(|panic| {
+            eprintln!("the failing seed is {seed}");
+            std::panic::resume_unwind(panic)
+        })
+    });
+    Some(simulated.collect())
+}
+
+/// Ends the crowd of a world whose server goes on to `serve`: nothing may stay open.
+pub(super) fn close<W>(
+    world: &mut W,
+    run: fn(&mut W) -> &mut Run,
+    serve: fn(&mut W),
+    ending: Ending,
+) {
+    run(world).shared.set_order(Order::Close(ending));
+    for _ in 0..1000 {
+        if run(world).has_ended() {
+            break;
+        }
+        run(world).turn();
+        serve(world);
+        run(world).pass(20);
+    }
+    run(world).check_ended();
+}
 
 pub(super) struct Run {
     pub(super) net: SimNet,

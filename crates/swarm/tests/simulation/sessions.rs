@@ -5,11 +5,11 @@
 
 mod publications;
 
-use super::run::Run;
+use super::run::{self, Run};
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::plan::{Answer, AnsweredPlan, Plan};
-use crate::engine::shared::{Ending, Order, Shared};
+use crate::engine::shared::{Ending, Order, Shared, Totals};
 use crate::failure::Failure;
 use crate::measure::deliveries::Counts as DeliveryCounts;
 use crate::measure::push::PushKey;
@@ -85,37 +85,29 @@ struct World {
 
 #[test]
 fn whoever_comes_back_has_heard_everything() {
-    let (mut recoveries, mut publications) = (0, 0);
-    let (mut accepted, mut refused, mut comebacks) = (0, 0, 0);
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed);
-            (0..STEPS).for_each(|_| world.step());
-            world.settle();
-            world.check();
-            world.close();
-            (world.run.totals(), world.accepted, world.refused)
-        });
-        match outcome {
-            Ok((totals, some_accepted, some_refused)) => {
-                accepted += some_accepted;
-                refused += some_refused;
-                recoveries += totals.recoveries;
-                publications += totals.recovered;
-                comebacks += totals.comeback.back;
-            }
-            Err(panic) => {
-                eprintln!("the failing seed is {seed}");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+        return;
+    };
+    let sum = |figure: fn(&(Totals, u64, u64)) -> u64| all.iter().map(figure).sum::<u64>();
+    let (recoveries, publications) = (sum(|it| it.0.recoveries), sum(|it| it.0.recovered));
+    let (accepted, refused) = (sum(|it| it.1), sum(|it| it.2));
     // Without them nothing was shown.
     assert!(
         recoveries > 100 && publications > 100 && accepted > 1000 && refused > 100,
         "{recoveries} {publications} {accepted} {refused}"
     );
+    let comebacks = sum(|it| it.0.comeback.back);
     assert!(comebacks > 300, "{comebacks}");
+}
+
+/// The totals, and what terminals published that the server accepted and refused.
+fn simulate(seed: u64) -> (Totals, u64, u64) {
+    let mut world = World::new(seed);
+    (0..STEPS).for_each(|_| world.step());
+    world.settle();
+    world.check();
+    world.close();
+    (world.run.totals(), world.accepted, world.refused)
 }
 
 /// Ten terminals get 500 bytes each of a message that never ends, and the thread keeps 3,000.
@@ -579,12 +571,6 @@ impl World {
     }
 
     fn close(&mut self) {
-        self.run.shared.set_order(Order::Close(Ending::Reset));
-        for _ in 0..1000 {
-            self.run.turn();
-            self.serve();
-            self.run.pass(20);
-        }
-        self.run.check_ended();
+        run::close(self, |world| &mut world.run, Self::serve, Ending::Reset);
     }
 }

@@ -4,12 +4,12 @@
 //! Whatever the network does, each terminal that is there hears each message once and in order. A server that is unkind ends
 //! connections too, also in the middle of a message; then figures have bounds.
 
-use super::run::Run;
+use super::run::{self, Run};
 use crate::clock::Clock as _;
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::framing::{FrameMark, Framing, Front, LengthCounts, LengthField, LengthForm};
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Ending, Order, Shared, Stage};
+use crate::engine::shared::{Ending, Shared, Stage, Totals};
 use crate::failure::Failure;
 use crate::scenario::Scenario;
 use myriad_reactor::Driver;
@@ -73,33 +73,27 @@ struct World {
 
 #[test]
 fn whoever_is_there_hears_every_message_once() {
-    let (mut received, mut comebacks, mut beats) = (0, 0, 0);
-    for seed in 0..SEEDS {
-        let outcome = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed);
-            (0..STEPS).for_each(|_| world.step());
-            world.settle();
-            world.check();
-            world.close();
-            (world.run.totals(), world.figures().received)
-        });
-        match outcome {
-            Ok((totals, heard)) => {
-                received += heard;
-                comebacks += totals.comeback.back;
-                beats += totals.heartbeats_answered;
-            }
-            Err(panic) => {
-                eprintln!("the failing seed is {seed}");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+        return;
+    };
+    let sum = |figure: fn(&(Totals, u64)) -> u64| all.iter().map(figure).sum::<u64>();
+    let (received, comebacks) = (sum(|it| it.1), sum(|it| it.0.comeback.back));
+    let beats = sum(|it| it.0.heartbeats_answered);
     // Without them nothing was shown.
     assert!(
         received > 20_000 && comebacks > 200 && beats > 1000,
         "{received} {comebacks} {beats}"
     );
+}
+
+/// The totals, and what was received of the flow.
+fn simulate(seed: u64) -> (Totals, u64) {
+    let mut world = World::new(seed);
+    (0..STEPS).for_each(|_| world.step());
+    world.settle();
+    world.check();
+    world.close();
+    (world.run.totals(), world.figures().received)
 }
 
 fn framing(prng: &mut Prng) -> Framing {
@@ -327,15 +321,6 @@ impl World {
             true => Ending::Orderly,
             false => Ending::Reset,
         };
-        self.run.shared.set_order(Order::Close(ending));
-        for _ in 0..1000 {
-            if self.run.has_ended() {
-                break;
-            }
-            self.run.turn();
-            self.serve_all();
-            self.run.pass(20);
-        }
-        self.run.check_ended();
+        run::close(self, |world| &mut world.run, Self::serve_all, ending);
     }
 }
