@@ -17,6 +17,9 @@ use std::time::Duration;
 /// Longest time to think that can be asked for.
 const THINK_MAX: Duration = Duration::from_secs(86_400);
 
+/// Entries of terminals that think, up to which those that mean nothing any more stay until they are due.
+const STALE_MIN: usize = 1024;
+
 /// How long a terminal thinks between an answer and its next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Think {
@@ -124,6 +127,17 @@ impl Loop {
         self.entries.insert(token.index, self.entered);
         let entry = (at, token.index, token.generation, self.entered);
         self.thinking.push(Reverse(entry));
+        self.drop_stale();
+    }
+
+    /// Drops entries of terminals that have another one by now. Those of replaced terminals would stay until they are due, which may be
+    /// in a day. At least half of them go each time, so that an entry costs no more than a few steps.
+    fn drop_stale(&mut self) {
+        if self.thinking.len() > STALE_MIN + 2 * self.entries.len() {
+            let entries = &self.entries;
+            self.thinking
+                .retain(|Reverse((_, index, _, entry))| entries.get(index) == Some(entry));
+        }
     }
 
     /// The terminal that has thought for longest, if one has: its connection, and until when it thought.
@@ -258,6 +272,30 @@ mod tests {
         let shorter = exponential.iter().filter(|&&pause| pause < 1.0).count();
         assert!((6_100..6_550).contains(&shorter), "{shorter}");
         assert_eq!(pauses(Think::Constant(SECOND)).last(), Some(&1.0));
+    }
+
+    #[test]
+    fn terminals_that_are_replaced_leave_nothing_behind() {
+        let mut random = Random::new(1);
+        let mut own = Loop::new(Think::Constant(THINK_MAX));
+        for round in 0..1000_u32 {
+            for index in 0..100 {
+                let generation = round.to_le_bytes()[0];
+                own.begin(Token { index, generation }, at(0), &mut random);
+            }
+            assert!(own.thinking.len() <= STALE_MIN + 200);
+        }
+        let mut due: Vec<Token> = Vec::new();
+        while let Some((token, _)) = own.take_due(at(86_400_000)) {
+            due.push(token);
+        }
+        due.sort_by_key(|token| token.index);
+        let last = 999_u32.to_le_bytes()[0];
+        let expected = (0..100).map(|index| Token {
+            index,
+            generation: last,
+        });
+        assert_eq!(due, expected.collect::<Vec<_>>());
     }
 
     #[test]
