@@ -1,7 +1,8 @@
 //! How messages are told apart in a byte stream, where clients speak plain TCP.
 //!
-//! It knows neither sockets nor terminals. What marks the frame (the delimiter, the length, what fills a message up) is
-//! no part of the message: what a scenario says and what it hears have the same form.
+//! It knows neither sockets nor terminals. What marks the frame (the delimiter, the length) is no part of the message: what a
+//! scenario says and what it hears have the same form. In frames of one size they have not: zeros that fill up what is said are part
+//! of what is heard, because nothing tells them from zeros of the message.
 
 use memchr::memmem;
 use myriad_wire::varint::{VarintError, push_varint, split_varint};
@@ -410,6 +411,16 @@ mod tests {
             .write(&mut out, b"abc")
             .expect("it fits");
         assert_eq!(out, b"abc\0\0");
+    }
+
+    #[test]
+    fn what_fills_a_message_up_is_heard_and_can_be_matched() {
+        let framing = framing(FrameMark::Size(5));
+        let Front::Message { message, .. } = framing.front(b"ok\0\0\0ok", 0) else {
+            panic!("it is whole")
+        };
+        let matches = |regex: &str| regex::bytes::Regex::new(regex).unwrap().is_match(&message);
+        assert!(matches(r"^ok\x00*$") && !matches("^ok$"));
     }
 
     #[test]
