@@ -30,7 +30,7 @@ enum Command {
     Config(commands::config::Arguments),
     /// A token (JWT) for trying things out, signed with a secret
     Token(commands::token::Arguments),
-    /// A crowd of clients for any WebSocket or HTTP server: connects, receives, and reports what it saw
+    /// A crowd of clients for any WebSocket, HTTP or TCP server: connects, receives, and reports what it saw
     Swarm(Box<commands::swarm::Arguments>),
     /// What this machine allows, what stops you first, and what to do about it
     Doctor(Box<commands::doctor::Arguments>),
@@ -95,5 +95,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Line::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_the_crowd_names_every_kind_of_target() {
+        let mut line = Line::command();
+        let swarm = line.find_subcommand_mut("swarm").expect("it is there");
+        let help = swarm.render_long_help().to_string();
+        for scheme in ["ws", "wss", "http", "https", "tcp", "tls"] {
+            let is_named = help.contains(&format!("{scheme}://"));
+            assert!(is_named, "{scheme}");
+        }
     }
 }

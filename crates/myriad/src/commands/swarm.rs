@@ -34,7 +34,7 @@ const CONNECTIONS_DEFAULT: u64 = 1000;
 /// A threshold did not hold.
 const EXIT_THRESHOLD: u8 = 99;
 
-/// Opens a crowd of connections to a WebSocket or HTTP server, and reports what they saw.
+/// Opens a crowd of connections to a WebSocket, HTTP or TCP server, and reports what they saw.
 #[derive(Args, Clone, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -47,8 +47,8 @@ const EXIT_THRESHOLD: u8 = 99;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<FileCommand>,
-    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news', or http://... for clients that speak HTTP; wss:// and https:// with TLS. Clients are spread
-    /// over them in turn. Or the file of a scenario
+    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news', http://... for clients that speak HTTP, or tcp://HOST:PORT for plain TCP; wss://,
+    /// https:// and tls:// with TLS. Clients are spread over them in turn. Or the file of a scenario
     #[arg(required = true, value_name = "URL|SCENARIO.toml", value_parser = What::parse)]
     what: Vec<What>,
     #[command(flatten)]
