@@ -26,6 +26,14 @@ impl Random {
         mix(self.0)
     }
 
+    /// Any number from zero to one, and less than that.
+    pub(crate) fn part(&mut self) -> f64 {
+        // 53 bits are what a float holds.
+        #[expect(clippy::cast_precision_loss, reason = "it fits")]
+        let part = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        part
+    }
+
     /// A frame's mask. RFC 6455, section 5.3 wants it unpredictable to protect proxies from scripts in
     /// browsers; a crowd has neither, and servers need only see that it varies.
     pub(crate) fn mask(&mut self) -> [u8; 4] {

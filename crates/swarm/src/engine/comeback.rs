@@ -170,10 +170,7 @@ impl Comebacks {
         let limit = first
             .saturating_mul(2_u32.saturating_pow(failures))
             .min(most);
-        // 53 bits are what a float holds.
-        #[expect(clippy::cast_precision_loss, reason = "it fits")]
-        let part = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        limit.mul_f64(part)
+        limit.mul_f64(random.part())
     }
 }
 

@@ -60,19 +60,11 @@ impl Think {
     pub(super) fn next(self, random: &mut Random) -> Duration {
         match self {
             Self::Constant(time) => time,
-            Self::Between(least, most) => least + (most - least).mul_f64(part(random)),
+            Self::Between(least, most) => least + (most - least).mul_f64(random.part()),
             // At most 37 times the mean, because what is left of one is at least 2^-53.
-            Self::Exponential(mean) => mean.mul_f64(-(1.0 - part(random)).ln()),
+            Self::Exponential(mean) => mean.mul_f64(-(1.0 - random.part()).ln()),
         }
     }
-}
-
-/// Any number from zero to one, and less than that.
-fn part(random: &mut Random) -> f64 {
-    // 53 bits are what a float holds.
-    #[expect(clippy::cast_precision_loss, reason = "it fits")]
-    let part = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-    part
 }
 
 impl fmt::Display for Think {
@@ -118,7 +110,7 @@ impl Loop {
     /// A terminal has opened, or reads again. It does not begin at once: what opened together does not think in step.
     pub(super) fn begin(&mut self, token: Token, from: Nanos, random: &mut Random) {
         self.waiting.remove(&token.index);
-        let wait = self.think.next(random).mul_f64(part(random));
+        let wait = self.think.next(random).mul_f64(random.part());
         self.push(from.plus(wait), token);
     }
 
