@@ -255,14 +255,18 @@ fn is_event_stream(head: &ResponseHead<'_>) -> bool {
 /// Whether the connection persists behind this answer (RFC 9112, section 9.3).
 fn keeps(head: &ResponseHead<'_>) -> bool {
     let has = |wanted: &str| {
-        let mut options = head
-            .headers("connection")
-            .flat_map(|value| value.split(|&byte| byte == b','));
-        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
+        let mut lists = head.headers("connection");
+        lists.any(|list| has_option(list, wanted))
     };
     // What follows 101 is another protocol (RFC 9110, section 15.2.2).
     let is_switched = head.status() == 101;
     !is_switched && !has("close") && (head.minor_version() > 0 || has("keep-alive"))
+}
+
+/// Whether a `Connection` header has this option (RFC 9110, section 7.6.1).
+pub(super) fn has_option(list: &[u8], wanted: &str) -> bool {
+    let mut options = list.split(|&byte| byte == b',');
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
 /// From where the next request goes on.

@@ -1,5 +1,6 @@
 //! The bytes of a request of a flow.
 
+use super::super::exchange::has_option;
 use crate::engine::crowd::World;
 use crate::engine::flows::plan::RequestPlan;
 use crate::engine::flows::template::Values;
@@ -105,8 +106,7 @@ impl Head {
             }
         }
         if name.eq_ignore_ascii_case("connection") {
-            let mut options = self.bytes[from..].split(|&byte| byte == b',');
-            self.closes |= options.any(|it| it.trim_ascii().eq_ignore_ascii_case(b"close"));
+            self.closes |= has_option(&self.bytes[from..], "close");
         }
         self.bytes.extend_from_slice(b"\r\n");
     }
