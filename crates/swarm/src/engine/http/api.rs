@@ -118,11 +118,7 @@ impl World {
 
     /// The connection of an open terminal is of no use any more. The next request makes another one.
     fn go_dormant<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
-        assert_eq!(self.terminals[index].phase, Phase::Open);
-        // So that `release` does not count it as gone.
-        self.terminals[index].phase = Phase::Closing;
-        self.release(reactor, index, how);
-        self.terminals[index].phase = Phase::Waiting;
+        self.disconnect(reactor, index, how);
         self.http_mut().set(index, Flags::DORMANT, true);
     }
 

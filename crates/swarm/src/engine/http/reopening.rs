@@ -78,15 +78,20 @@ impl World {
         }
     }
 
-    /// Connects a terminal again that goes on where it was. It is expected to get what is published meanwhile.
-    pub(super) fn reopen<R: Reactor>(&mut self, reactor: &mut R, index: usize, now: Nanos) {
+    /// Frees the connection of a terminal that stays open without one.
+    pub(super) fn disconnect<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
         assert_eq!(self.terminals[index].phase, Phase::Open);
-        let number = u32::try_from(index).expect("terminals are at most 2^32");
         // So that `release` does not count it as gone.
         self.terminals[index].phase = Phase::Closing;
-        self.release(reactor, index, Close::Orderly);
-        self.http_mut().set(index, Flags::REOPENING, true);
+        self.release(reactor, index, how);
         self.terminals[index].phase = Phase::Waiting;
+    }
+
+    /// Connects a terminal again that goes on where it was. It is expected to get what is published meanwhile.
+    pub(super) fn reopen<R: Reactor>(&mut self, reactor: &mut R, index: usize, now: Nanos) {
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        self.disconnect(reactor, index, Close::Orderly);
+        self.http_mut().set(index, Flags::REOPENING, true);
         let target = self.target_index(number);
         let wait = if self.is_polling() {
             Duration::ZERO
