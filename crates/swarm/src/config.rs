@@ -23,7 +23,7 @@ pub use flows::{
 };
 pub use framing::FramingError;
 pub use incidents::{Comeback, Incident, What};
-pub(crate) use load::Answered;
+pub(crate) use load::{Answered, WARMUP_DEFAULT};
 pub use load::{
     ClientPublish, Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
 };

@@ -15,7 +15,7 @@ const OUTSTANDING_MAX: usize = 1 << 18;
 const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
 
 /// Time between the end of connecting and the first message or push.
-const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
+pub(crate) const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 
 /// Content type of what is appended to a stream.
 const CONTENT_TYPE_DEFAULT: &str = "text/plain";

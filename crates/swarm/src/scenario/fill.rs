@@ -168,7 +168,7 @@ fn pushes(given: Publish, warmup: Option<Duration>) -> Result<config::Publish, W
     };
     publish.warmup = warmup.unwrap_or(publish.warmup);
     if let Some(size) = given.payload_size {
-        publish.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+        publish.payload_bytes = size.bytes();
     }
     Ok(publish)
 }
@@ -177,7 +177,7 @@ fn echo_of(given: &Messages, warmup: Option<Duration>) -> Echo {
     let mut echo = Echo::new(given.rate.0);
     echo.warmup = warmup.unwrap_or(echo.warmup);
     if let Some(size) = &given.size {
-        echo.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+        echo.payload_bytes = size.bytes();
     }
     echo
 }
@@ -186,7 +186,7 @@ fn published(given: &Messages, warmup: Option<Duration>) -> ClientPublish {
     let mut publish = ClientPublish::new(given.rate.0);
     publish.warmup = warmup.unwrap_or(publish.warmup);
     if let Some(size) = &given.size {
-        publish.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+        publish.payload_bytes = size.bytes();
     }
     publish
 }

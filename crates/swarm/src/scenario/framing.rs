@@ -3,6 +3,7 @@
 use super::fault::Problem;
 use super::fill::Wrong;
 use super::format::{self, FramedBy, LengthCountsName, LengthFormName};
+use super::quantity::Size;
 use crate::config::FramingError;
 use crate::config_error::ConfigError;
 use crate::engine::flows::accounts::Accounts;
@@ -22,10 +23,10 @@ pub(super) fn framing(given: &format::Framing) -> Result<Framing, Wrong> {
                 let missing = Problem::MissingKey("size".to_owned());
                 ("framing", missing)
             })?;
-            FrameMark::Size(bytes(size))
+            FrameMark::Size(size.bytes())
         }
     };
-    let most = given.message_max.as_ref().map(bytes);
+    let most = given.message_max.as_ref().map(Size::bytes);
     let default = match &mark {
         FrameMark::Size(size) => *size,
         FrameMark::Delimiter(_) | FrameMark::Length(_) => Framing::default().message_bytes_max,
@@ -34,10 +35,6 @@ pub(super) fn framing(given: &format::Framing) -> Result<Framing, Wrong> {
         mark,
         message_bytes_max: most.unwrap_or(default),
     })
-}
-
-fn bytes(size: &super::quantity::Size) -> usize {
-    usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
 /// Each key goes with one way to mark messages.

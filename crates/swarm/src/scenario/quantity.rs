@@ -103,6 +103,13 @@ written!(
     "1KiB",
     myriad_units::parse::bytes
 );
+impl Size {
+    /// Of something in memory. What does not fit there is refused by the checks of a run, as is all that is too large.
+    pub(super) fn bytes(&self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
 written!(
     Rate(f64),
     ["string", "number"],

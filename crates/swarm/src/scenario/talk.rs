@@ -5,7 +5,7 @@ use super::fill::{Wrong, read};
 use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Scenario};
 use crate::config::{
     self, CALL_CONNECTIONS_DEFAULT, Call, ClientRequest, Command, FlowRoute, Flows, Pace,
-    RequestText, Said, StampPlace,
+    RequestText, Said, StampPlace, WARMUP_DEFAULT,
 };
 use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
 use crate::engine::flows::groups::GroupRule;
@@ -16,9 +16,6 @@ use std::time::Duration;
 
 /// Publications that `history` asks for when no other limit is given.
 const HISTORY_LIMIT_DEFAULT: u32 = 20;
-
-/// Time between the end of connecting and the first message, as for other loads.
-const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 
 /// What is said in a run; none where the scenario has nothing of it. Its parts are taken out of the scenario.
 pub(super) fn flows(
