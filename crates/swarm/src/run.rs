@@ -185,17 +185,10 @@ fn run_prepared(
         silence_noted: false,
         plan,
     };
-    for notice in metrics_at.iter().chain(&prepared.notices) {
-        run.live.show(&Line::Notice {
-            message: notice.clone(),
-        });
+    for message in metrics_at.into_iter().chain(prepared.notices) {
+        run.live.show(&Line::Notice { message });
     }
-    run.start_threads()?;
-    let passed = run.connect_and_hold()?;
-    let (outcome, figures, times) = run.close(passed);
-    let report = run.report(outcome, &figures, &times);
-    run.conclude(&report, &times)?;
-    Ok(report)
+    run.carry_out()
 }
 
 /// What a run is about, in a line.
@@ -221,6 +214,16 @@ fn listen(config: &Config) -> Result<(Option<Metrics>, Option<String>), RunError
 }
 
 impl Run<'_> {
+    /// Connects, holds, closes and reports.
+    fn carry_out(mut self) -> Result<Report, RunError> {
+        self.start_threads()?;
+        let passed = self.connect_and_hold()?;
+        let (outcome, figures, times) = self.close(passed);
+        let report = self.report(outcome, &figures, &times);
+        self.conclude(&report, &times)?;
+        Ok(report)
+    }
+
     fn start_threads(&mut self) -> Result<(), RunError> {
         for thread in self.plan.deal.own().thread_numbers() {
             let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));

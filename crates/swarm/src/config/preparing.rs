@@ -44,15 +44,12 @@ impl Config {
         let mut notices = Vec::new();
         let driver = self.choose_driver(&mut notices)?;
         let (threads, tables) = self.choose_threads(driver, &mut notices)?;
+        let connections = u32::try_from(self.connections).expect("checked");
         let deal = self.dealt.as_ref().map(|dealt| dealt.deal.clone());
-        let deal = deal.unwrap_or_else(|| {
-            let connections = u32::try_from(self.connections).expect("checked");
-            Deal::alone(threads, connections)
-        });
+        let deal = deal.unwrap_or_else(|| Deal::alone(threads, connections));
         let threads = deal.threads();
         let targets = self.dealt_targets()?;
         let channels = self.publish_channels(&targets)?;
-        let connections = u32::try_from(self.connections).expect("checked");
         let flows = self.plan_flows()?;
         let mut session = self.session(&targets, flows.as_deref());
         let targets = planned(&targets, &channels, session.as_ref(), self.protocol);
@@ -77,10 +74,9 @@ impl Config {
             tls,
             sources,
             headers: self.headers.clone(),
-            extension: if self.compression {
-                Extension::Deflate
-            } else {
-                Extension::None
+            extension: match self.compression {
+                true => Extension::Deflate,
+                false => Extension::None,
             },
             connect_rate_per_s: self.arrival.rate_per_s(),
             arrival_curve: self.arrival.curve(self.connections).map(Into::into),
@@ -95,8 +91,7 @@ impl Config {
             answered: self.answered().map(|load| load.plan(self.settle)),
             flows,
             limits: self.message_limits(),
-            partial_bytes_max: (PARTIAL_BYTES_MAX / deal.own().threads.max(1) as usize)
-                .max(PARTIAL_BYTES_MIN),
+            partial_bytes_max: partial_bytes_max(&deal),
             run,
             // As many runs as there are first threads: all that agents send differs.
             mark_run: run.wrapping_add(deal.own().mark_offset()),
@@ -301,4 +296,10 @@ impl Config {
             Tables::Own,
         ))
     }
+}
+
+/// Bytes of incomplete messages that a thread keeps.
+fn partial_bytes_max(deal: &Deal) -> usize {
+    let threads = deal.own().threads.max(1) as usize;
+    (PARTIAL_BYTES_MAX / threads).max(PARTIAL_BYTES_MIN)
 }

@@ -175,7 +175,7 @@ impl Collector {
         }
     }
 
-    /// Takes the tallies of a finished publication and makes its figures. None of a message that one
+    /// Makes the figures of a finished publication. None of a message that one
     /// client alone got: that was a greeting, not a publication.
     fn finish(
         &mut self,
@@ -184,15 +184,7 @@ impl Collector {
         entry: &Entry,
         ended: Ended,
     ) -> Option<PushReport> {
-        let mut whole = Tally::new(entry.base);
-        let (mut churned, mut crowd_cpu_share) = (0, None);
-        for mut account in shared.accounts() {
-            if let Some(tally) = account.tallies.remove(&entry.key) {
-                crowd_cpu_share = extreme(crowd_cpu_share, tally.busy_share(), f64::max);
-                whole.merge(&tally);
-            }
-            churned += account.departed.get(&entry.number).copied().unwrap_or(0);
-        }
+        let (mut whole, churned, crowd_cpu_share) = take_tallies(shared, entry);
         let expected = entry.expected.unwrap_or(0).saturating_sub(churned);
         let (origin, channel, sequence) = match entry.key {
             PushKey::Own { stream, sequence } => (
@@ -283,6 +275,21 @@ fn answer(
         }
         Acceptance::Unknown => (None, Some(PublishAnswer::Unanswered)),
     }
+}
+
+/// Takes the tallies of a publication from all threads: what arrived, the terminals that left before it came to them, and the largest
+/// share of its processor that a thread needed for it.
+fn take_tallies(shared: &Shared, entry: &Entry) -> (Tally, u64, Option<f64>) {
+    let mut whole = Tally::new(entry.base);
+    let (mut churned, mut crowd_cpu_share) = (0, None);
+    for mut account in shared.accounts() {
+        if let Some(tally) = account.tallies.remove(&entry.key) {
+            crowd_cpu_share = extreme(crowd_cpu_share, tally.busy_share(), f64::max);
+            whole.merge(&tally);
+        }
+        churned += account.departed.get(&entry.number).copied().unwrap_or(0);
+    }
+    (whole, churned, crowd_cpu_share)
 }
 
 #[cfg(test)]

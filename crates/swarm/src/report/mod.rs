@@ -53,6 +53,19 @@ mod tests {
         }
     }
 
+    fn fanout(times: FanoutTimes) -> Fanout {
+        Fanout {
+            origin: Origin::Own,
+            pushes: 1,
+            failed: 0,
+            reach: Some(1.0),
+            overall: times,
+            worst: times,
+            reach_min: Some(1.0),
+            accepted_max_ms: Some(0.8),
+        }
+    }
+
     /// The report of a run in which 1,000 clients got one push.
     pub(super) fn report() -> Report {
         let times = FanoutTimes {
@@ -102,16 +115,7 @@ mod tests {
             http: None,
             request: None,
             flows: Vec::new(),
-            fanout: Some(Fanout {
-                origin: Origin::Own,
-                pushes: 1,
-                failed: 0,
-                reach: Some(1.0),
-                overall: times,
-                worst: times,
-                reach_min: Some(1.0),
-                accepted_max_ms: Some(0.8),
-            }),
+            fanout: Some(fanout(times)),
             pushes: vec![push(times)],
             series: myriad_report::Series::default(),
             generator: myriad_report::GeneratorReport::default(),
