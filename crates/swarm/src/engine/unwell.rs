@@ -44,6 +44,11 @@ impl UnwellTotals {
         self.stalled - self.resumed + self.vanished
     }
 
+    /// Whether no more resumed than stalled, and one machine has so many terminals that did either or vanished: `most` at most.
+    pub(crate) fn are_sound(&self, most: u64) -> bool {
+        self.resumed <= self.stalled && self.stalled <= most && self.vanished <= most
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         self.stalled += other.stalled;
         self.resumed += other.resumed;

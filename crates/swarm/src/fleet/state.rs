@@ -29,6 +29,9 @@ const BUCKET_BYTES: usize = 5;
 /// Most close codes and publications of one message. The protocol has some 2,000 codes, and publications are bounded by their bytes.
 const KINDS_MAX: usize = 10_000;
 
+/// The largest count of an agent that is believed: more than it can reach, and so little that the sum of all agents fits.
+const COUNT_MAX: u64 = 1 << 53;
+
 /// A histogram of microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Buckets(#[serde(with = "crate::measure::buckets")] Histogram<u64>);
@@ -244,6 +247,8 @@ impl State {
             && self.totals.open <= terminals
             && self.tls.handshakes == self.tls.times.len()
             && self.totals.given_up <= terminals
+            && self.totals.unwell.are_sound(COUNT_MAX)
+            && self.answered.counts.are_sound(COUNT_MAX)
             && self.pushes.iter().all(is_sound)
     }
 
@@ -464,6 +469,25 @@ mod tests {
         value["pushes"][0]["first"] = last;
         let crossed: State = serde_json::from_value(value).unwrap();
         assert!(!crossed.is_plausible(slice(7), 1, 0), "first after last");
+        for (part, count, given) in [
+            ("totals", "resumed", 1),
+            ("totals", "stalled", COUNT_MAX + 1),
+            ("totals", "vanished", u64::MAX),
+            ("answered", "received", 1),
+            ("answered", "departed", u64::MAX),
+            ("answered", "sent", COUNT_MAX + 1),
+            ("answered", "due", u64::MAX),
+        ] {
+            let mut value = serde_json::to_value(&state).unwrap();
+            let counts = match part {
+                "totals" => &mut value["totals"]["unwell"],
+                _ => &mut value["answered"]["counts"],
+            };
+            assert_eq!(counts[count], 0, "{count}");
+            counts[count] = given.into();
+            let wrong: State = serde_json::from_value(value).unwrap();
+            assert!(!wrong.is_plausible(slice(7), 1, 0), "{count}");
+        }
         let mut value = serde_json::to_value(&state).unwrap();
         value["pushes"][0]["received"] = 9.into();
         let wrong: State = serde_json::from_value(value.clone()).unwrap();

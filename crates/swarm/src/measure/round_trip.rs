@@ -53,6 +53,14 @@ impl Counts {
         self.sent - self.received - self.lost - self.departed
     }
 
+    /// Whether what became of messages is no more than those that were written, of which one machine has `most` at most.
+    pub(crate) fn are_sound(&self, most: u64) -> bool {
+        let ended = self.received.checked_add(self.lost);
+        let ended = ended.and_then(|ended| ended.checked_add(self.departed));
+        let is_within = self.due <= most && self.sent <= most && self.errors <= most;
+        is_within && ended.is_some_and(|ended| ended <= self.sent)
+    }
+
     /// Fell due and were never written.
     pub(crate) fn unsent(&self) -> u64 {
         self.due.saturating_sub(self.sent)
