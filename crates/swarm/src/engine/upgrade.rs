@@ -11,9 +11,28 @@ use crate::failure::Failure;
 use myriad_reactor::{Reactor, Token};
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::{Agreed, ResponseRefused, check_response, check_response_to_offer};
-use myriad_wire::http::{HeadLimits, ResponseHead, parse_response};
+use myriad_wire::http::{HEADERS_MAX, HeadError, HeadLimits, ResponseHead, parse_response};
 use myriad_wire::ws::Extension;
 use std::collections::BTreeMap;
+
+/// The largest head of an answer: twice what clients in Node.js take by default. Servers send policies and cookies of several KiB.
+pub(super) const HEAD_LIMITS: HeadLimits = HeadLimits {
+    bytes_max: 32 * 1024,
+    headers_max: HEADERS_MAX,
+};
+
+/// What a head is that is larger than that; none of one that is no HTTP.
+pub(super) fn oversize(error: HeadError) -> Option<String> {
+    let HeadLimits {
+        bytes_max,
+        headers_max,
+    } = HEAD_LIMITS;
+    match error {
+        HeadError::TooLong => Some(format!("a head of more than {bytes_max} bytes")),
+        HeadError::TooManyHeaders => Some(format!("a head of more than {headers_max} headers")),
+        _ => None,
+    }
+}
 
 /// Bytes that are kept of an answer.
 const SAID_BYTES_MAX: usize = 200;
@@ -43,6 +62,8 @@ enum Answer {
     Interim { head_bytes: usize },
     /// A WebSocket; frames begin after so many bytes.
     Granted { head_bytes: usize, agreed: Agreed },
+    /// A head that is larger than is read.
+    TooLarge(String),
     /// No WebSocket.
     Refused {
         failure: Failure,
@@ -94,6 +115,13 @@ impl World {
                         self.note_opened(index, now);
                     }
                     return self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
+                }
+                Answer::TooLarge(said) => {
+                    let failure = Failure::HandshakeInvalid;
+                    if self.refusals.is_kept(failure, token) {
+                        self.keep_answer(failure, said.as_bytes());
+                    }
+                    return self.fail_attempt(reactor, index, failure, now);
                 }
                 Answer::Refused {
                     failure,
@@ -170,10 +198,10 @@ impl World {
             said_from: 0,
             more: false,
         };
-        let head = match parse_response(bytes, HeadLimits::default()) {
+        let head = match parse_response(bytes, HEAD_LIMITS) {
             Ok(Some(head)) => head,
             Ok(None) => return Answer::Incomplete,
-            Err(_) => return invalid,
+            Err(error) => return oversize(error).map_or(invalid, Answer::TooLarge),
         };
         if head.is_interim() {
             let head_bytes = head.head_bytes();

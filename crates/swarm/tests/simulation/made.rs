@@ -187,6 +187,28 @@ fn polls_ask_again_one_at_a_time() {
 }
 
 #[test]
+fn an_upgrade_may_be_answered_with_a_large_head() {
+    let refused = |policy_bytes: usize| {
+        let target = Target::parse("ws://127.0.0.1:8001/raw").unwrap();
+        let mut run = run(Config::new(vec![target], 1));
+        run.pass_turns(10);
+        let (_, peer) = run.dialed_by_port()[0];
+        let policy = "p".repeat(policy_bytes);
+        let answer =
+            format!("HTTP/1.1 503 Full\r\nx-policy: {policy}\r\ncontent-length: 0\r\n\r\n");
+        run.net.write(peer, answer.as_bytes());
+        run.pass_turns(50);
+        let account = run.shared.account(0);
+        let (failure, _) = account.failures.first_key_value().unwrap();
+        (*failure, account.answers.get(failure).cloned())
+    };
+    assert_eq!(refused(20_000).0, Failure::HandshakeStatus(503));
+    let said = b"a head of more than 32768 bytes".to_vec();
+    let too_large = (Failure::HandshakeInvalid, Some(said));
+    assert_eq!(refused(40_000), too_large);
+}
+
+#[test]
 fn whoever_is_asked_while_it_opens_replies() {
     let scenario = Scenario::parse(Path::new("talk.toml"), TALK, &[]).unwrap();
     let mut run = run(scenario.config);

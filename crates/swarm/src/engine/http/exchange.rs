@@ -3,10 +3,11 @@
 use super::positions::{POSITION_BYTES_MAX, Position};
 use super::scan::BodyScan;
 use crate::engine::plan::{HttpKind, HttpPlan, PollPosition};
+use crate::engine::upgrade::{HEAD_LIMITS, oversize};
 use crate::failure::Failure;
 use crate::target::percent_encoded;
 use myriad_wire::event_stream::EventStream;
-use myriad_wire::http::{HeadLimits, ResponseBody, ResponseHead, ResponseLength, parse_response};
+use myriad_wire::http::{ResponseBody, ResponseHead, ResponseLength, parse_response};
 
 /// Bytes that are kept of an answer that is an error, its head with them.
 pub(crate) const SAID_BYTES_MAX: usize = 2048;
@@ -160,7 +161,7 @@ impl Exchange {
                 self.head.extend_from_slice(input);
                 &self.head[..]
             };
-            let head = match parse_response(bytes, HeadLimits::default()) {
+            let head = match parse_response(bytes, HEAD_LIMITS) {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     if before == 0 {
@@ -169,11 +170,14 @@ impl Exchange {
                     *input = &[];
                     return Ok(false);
                 }
-                Err(_) => {
-                    let said = bytes[..bytes.len().min(SAID_BYTES_MAX)].to_vec();
-                    return Err(Trouble {
-                        failure: Failure::AnswerInvalid,
-                        said,
+                Err(error) => {
+                    let begin = &bytes[..bytes.len().min(SAID_BYTES_MAX)];
+                    return Err(match oversize(error) {
+                        Some(said) => Trouble::invalid(&said),
+                        None => Trouble {
+                            failure: Failure::AnswerInvalid,
+                            said: begin.to_vec(),
+                        },
                     });
                 }
             };
@@ -413,6 +417,24 @@ mod tests {
         assert!(kept("HTTP/1.0", "Connection: Keep-Alive\r\n"));
         let until_end = answer("HTTP/1.1 200 OK\r\n\r\n", &poll).unwrap();
         assert!(!until_end.body.is_done());
+    }
+
+    #[test]
+    fn a_head_may_be_large_and_one_that_is_too_large_is_told_from_what_is_no_http() {
+        let read = |headers: usize, value_bytes: usize| {
+            let line = format!("x-policy: {}\r\n", "p".repeat(value_bytes));
+            let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", line.repeat(headers));
+            let (mut exchange, poll) = (Exchange::default(), plan(HttpKind::LongPoll));
+            for mut piece in text.as_bytes().chunks(1000) {
+                exchange.read_head(&mut piece, &poll)?;
+            }
+            Ok(exchange.answer.is_some())
+        };
+        assert_eq!(read(2, 12_000), Ok(true));
+        assert_eq!(read(64, 10), Ok(true));
+        let said = |read: Result<bool, Trouble>| read.unwrap_err().said;
+        assert_eq!(said(read(3, 12_000)), b"a head of more than 32768 bytes");
+        assert_eq!(said(read(65, 10)), b"a head of more than 64 headers");
     }
 
     #[test]
