@@ -123,8 +123,8 @@ impl AnsweredMessages {
     pub(super) fn wait(&self, now: Nanos) -> Duration {
         match self.pacing.as_ref().filter(|_| !self.ended) {
             None => Duration::MAX,
-            Some(_) if self.held => HELD_STEP,
             Some(_) if now >= self.until && self.is_sent(now) => SWEEP_EVERY_AT_END,
+            Some(_) if self.held => HELD_STEP,
             Some(_) if now >= self.until => Duration::ZERO,
             Some(pacing) => pacing.wait(now).min(self.until.since(now)),
         }

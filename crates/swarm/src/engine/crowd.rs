@@ -250,6 +250,12 @@ impl<R: Reactor> Crowd<R> {
         world.settle_account(arrived, if done { Stage::Gone } else { world.stage() });
         Ok(if done { Turned::Done } else { Turned::Running })
     }
+
+    /// How long the next turn would wait.
+    #[cfg(test)]
+    pub(crate) fn timeout(&self, clock: &impl Clock) -> Duration {
+        self.world.timeout(clock.now())
+    }
 }
 
 impl World {
@@ -298,7 +304,7 @@ impl World {
             .min(
                 self.flows
                     .as_ref()
-                    .map_or(WAIT_MAX, |flows| flows.wait(now)),
+                    .map_or(WAIT_MAX, |flows| flows.wait(self.shared.schedule(), now)),
             )
             .min(WAIT_MAX)
     }

@@ -84,12 +84,16 @@ impl Pacing {
 
     /// How many more are due before `until`, of an open-loop schedule that ends there.
     pub(crate) fn due_before(&self, until: Nanos, now: Nanos) -> u64 {
+        self.due(now).min(self.left_before(until))
+    }
+
+    /// How many more there are, due or not, of a schedule that ends at `until`.
+    fn left_before(&self, until: Nanos) -> u64 {
         let Some(rate) = self.rate_per_s else {
-            return self.due(now);
+            return u64::MAX;
         };
         let intervals = until.since(self.started).as_secs_f64() * rate - HAIR;
-        let scheduled = truncate(intervals.ceil().max(0.0));
-        self.due(now).min(scheduled.saturating_sub(self.issued))
+        truncate(intervals.ceil().max(0.0)).saturating_sub(self.issued)
     }
 
     /// Notes that `count` were opened.
@@ -116,6 +120,14 @@ impl Pacing {
     /// How long until the next one is due; zero when one already is.
     pub(crate) fn wait(&self, now: Nanos) -> Duration {
         self.next_at().map_or(Duration::ZERO, |at| at.since(now))
+    }
+
+    /// The same of a schedule that ends at `until`. When no more come, nothing is waited for.
+    pub(crate) fn wait_before(&self, until: Nanos, now: Nanos) -> Duration {
+        if self.left_before(until) == 0 {
+            return Duration::MAX;
+        }
+        self.wait(now)
     }
 
     /// How long the next one has been due: the schedule's lateness. Zero without a schedule.
@@ -163,7 +175,9 @@ mod tests {
             assert_eq!(pacing.due_before(until, until), whole);
             assert!(pacing.at(whole - 1) < until && pacing.at(whole) >= until);
             assert_eq!(pacing.due_before(until, at(500)), 1);
+            assert_eq!(pacing.wait_before(until, at(900_000)), Duration::ZERO);
             pacing.issue(whole);
+            assert_eq!(pacing.wait_before(until, at(900_000)), Duration::MAX);
             assert_eq!(pacing.due_before(until, at(900_000)), 0);
             assert_eq!(pacing.due_before(at(500), at(900_000)), 0);
         }

@@ -12,6 +12,7 @@ mod made;
 mod run;
 mod sessions;
 mod tcp;
+mod wakes;
 mod window;
 
 use crate::clock::{Clock, Nanos};

@@ -8,6 +8,7 @@ use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use myriad_reactor::sim::{Sim, SimNet};
 use std::panic::UnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What simulations with so many seeds show. A failing seed is printed; `MYRIAD_SEED` replays one alone, and then there is nothing to
 /// say of all.
@@ -83,6 +84,22 @@ impl Run {
                 *crowd = None;
             }
         }
+    }
+
+    /// Takes turns for this long, each when the ones before it said so, and returns how many. Nothing comes meanwhile.
+    pub(super) fn turns_within(&mut self, time: Duration) -> u64 {
+        let until = self.clock.now().plus(time);
+        let mut turns = 0;
+        while self.clock.now() < until {
+            self.turn();
+            turns += 1;
+            let crowds = self.crowds.iter().flatten();
+            let waits = crowds.map(|crowd| crowd.timeout(&self.clock));
+            // A clock that stands still would be no test of who wakes too often.
+            let wait = waits.min().unwrap_or(time).max(Duration::from_micros(100));
+            self.clock.0.set(self.clock.now().plus(wait).0);
+        }
+        turns
     }
 
     /// Time passes.

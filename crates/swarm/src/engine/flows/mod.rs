@@ -106,6 +106,24 @@ impl Schedule {
     }
 }
 
+impl Sender {
+    /// Time until it may send. Behind the window nothing is sent, however long deliveries are awaited: what would be due then must not
+    /// wake the thread.
+    fn wait(&self, window: Span, now: Nanos) -> Duration {
+        if self.is_held {
+            return HELD_STEP;
+        }
+        match &self.pace {
+            Schedule::Think(own) if now < window.until => own.wait(now),
+            Schedule::Rate(own) if now < window.until.plus(SEND_GRACE) => {
+                let pacing = own.pacing.as_ref();
+                pacing.map_or(Duration::MAX, |it| it.wait_before(window.until, now))
+            }
+            Schedule::Think(_) | Schedule::Rate(_) => Duration::MAX,
+        }
+    }
+}
+
 impl Flows {
     pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
         let flows = plan.flows.as_ref()?;
@@ -136,17 +154,12 @@ impl Flows {
         self.joining.remove(&index);
     }
 
-    /// Time until they need attention.
-    pub(super) fn wait(&self, now: Nanos) -> Duration {
-        let waits = self.senders.iter().map(|sender| match &sender.pace {
-            Schedule::Rate(ByRate { pacing: None, .. }) => Duration::MAX,
-            _ if sender.is_held => HELD_STEP,
-            Schedule::Think(own) => own.wait(now),
-            Schedule::Rate(ByRate { pacing, .. }) => {
-                let pacing = pacing.as_ref();
-                pacing.map_or(Duration::MAX, |pacing| pacing.wait(now))
-            }
-        });
+    /// Time until they need attention. Messages are due in this window; none before it is known.
+    pub(super) fn wait(&self, window: Option<Span>, now: Nanos) -> Duration {
+        let Some(window) = window else {
+            return Duration::MAX;
+        };
+        let waits = self.senders.iter().map(|sender| sender.wait(window, now));
         waits.min().unwrap_or(Duration::MAX)
     }
 }
