@@ -1,5 +1,6 @@
 //! Figures of flows, for thresholds: `flow:NAME:p99` of one, `flows:missing` of all.
 
+use crate::engine::flows::figures::FlowFigures;
 use crate::measure::figures::{float, share};
 use crate::measure::quantile::Quantile;
 use myriad_report::{FlowReport, Unit};
@@ -116,19 +117,16 @@ impl FlowMetric {
         }
     }
 
-    /// The figure of some flows; none when it was never measured.
-    pub(crate) fn of(self, flows: &[FlowReport], which: &Which) -> Option<f64> {
-        let is_meant = |flow: &&FlowReport| match which {
+    /// The figure of some flows; none when it was never measured. Each has its report and what was measured of it.
+    pub(crate) fn of(self, flows: &[(&FlowReport, &FlowFigures)], which: &Which) -> Option<f64> {
+        let is_meant = |flow: &FlowReport| match which {
             Which::Named(name) => flow.name == *name,
             Which::All => true,
         };
-        let figures = flows
-            .iter()
-            .filter(is_meant)
-            .filter_map(|flow| match which {
-                Which::Named(_) => self.of_one(flow),
-                Which::All => self.of_one(flow).or_else(|| self.of_silent(flow)),
-            });
+        let meant = flows.iter().filter(|(flow, _)| is_meant(flow));
+        let figures = meant.filter_map(|(flow, measured)| {
+            self.of_one(flow, measured).or_else(|| self.of_silent(flow))
+        });
         match self {
             Self::Count(_) | Self::Rate => figures.reduce(|sum, more| sum + more),
             Self::Reach => figures.reduce(f64::min),
@@ -136,28 +134,30 @@ impl FlowMetric {
         }
     }
 
-    fn of_one(self, flow: &FlowReport) -> Option<f64> {
+    /// Times are strict, as those of pushes: they are over all that was to come, and what did not come took forever.
+    fn of_one(self, flow: &FlowReport, measured: &FlowFigures) -> Option<f64> {
         match self {
-            Self::Delivery(quantile) => quantile.of(&flow.since_due_ms),
-            Self::ToLast(quantile) => quantile.of(&flow.to_last_ms),
-            Self::Answer(quantile) => quantile.of(&flow.answered_ms),
+            Self::Delivery(quantile) => quantile.of_all(&measured.since_due, measured.missing),
+            Self::ToLast(quantile) => quantile.of_all(&measured.to_last, measured.incomplete),
+            Self::Answer(quantile) => {
+                let failed = measured.refused + measured.unanswered;
+                quantile.of_all(&measured.answered, failed)
+            }
             Self::Rate => Some(flow.received_per_s),
             Self::Reach => share(flow.received, flow.expected),
             Self::Count(count) => Some(float(count.of(flow))),
         }
     }
 
-    /// The figure of a flow that has none because nothing came of what was to come: it is worse than all others. None where nothing
-    /// was to come, or where it may still come.
+    /// The figure of a flow that the server took nothing of: such a message is expected nowhere, and yet none is worse. None where
+    /// nothing was to come, or where it may still come.
     fn of_silent(self, flow: &FlowReport) -> Option<f64> {
         let failed = flow.refused + flow.unanswered;
-        // A message that the server did not take is not expected anywhere.
-        let is_lost = flow.missing > 0 || (failed > 0 && failed >= flow.sent);
+        let is_untaken = failed > 0 && failed >= flow.sent;
         match self {
-            Self::Delivery(_) | Self::ToLast(_) => is_lost.then_some(f64::INFINITY),
-            Self::Answer(_) => (failed > 0).then_some(f64::INFINITY),
-            Self::Reach => is_lost.then_some(0.0),
-            Self::Rate | Self::Count(_) => None,
+            Self::Delivery(_) | Self::ToLast(_) => is_untaken.then_some(f64::INFINITY),
+            Self::Reach => is_untaken.then_some(0.0),
+            Self::Answer(_) | Self::Rate | Self::Count(_) => None,
         }
     }
 }
@@ -186,76 +186,120 @@ impl FlowCount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_report::RoundTripTimes;
+    use crate::measure::figures::record_count;
+    use std::time::Duration;
 
-    fn flow(name: &str, missing: u64, p99: f64) -> FlowReport {
-        FlowReport {
+    /// A flow with 100 deliveries expected, of which those that came took so many milliseconds. Up to two a histogram keeps exactly.
+    fn flow(name: &str, missing: u64, millis: u64) -> (FlowReport, FlowFigures) {
+        let report = FlowReport {
             name: name.to_owned(),
             expected: 100,
             received: 100 - missing,
             missing,
-            since_due_ms: RoundTripTimes {
-                p99: Some(p99),
-                ..RoundTripTimes::default()
-            },
             ..FlowReport::default()
-        }
+        };
+        let mut measured = FlowFigures {
+            missing,
+            incomplete: missing,
+            ..FlowFigures::default()
+        };
+        let (time, came) = (Duration::from_millis(millis), 100 - missing);
+        record_count(&mut measured.since_due, time, came);
+        record_count(&mut measured.to_last, time, came);
+        (report, measured)
+    }
+
+    fn figure(text: &str, flows: &[(FlowReport, FlowFigures)]) -> Option<f64> {
+        let (metric, which) = FlowMetric::parse(text).expect("a figure");
+        let flows: Vec<_> = flows.iter().map(|(report, its)| (report, its)).collect();
+        metric.of(&flows, &which)
     }
 
     #[test]
     fn a_figure_is_of_one_flow_or_of_all() {
-        let flows = [flow("chat", 1, 20.0), flow("history", 3, 10.0)];
-        let figure = |text: &str| {
-            let (metric, which) = FlowMetric::parse(text).expect("a figure");
-            metric.of(&flows, &which)
-        };
-        assert_eq!(figure("flow:history:p99"), Some(10.0));
-        assert_eq!(figure("flows:p99"), Some(20.0));
-        assert_eq!(figure("flows:missing"), Some(4.0));
-        assert_eq!(figure("flows:reach"), Some(0.97));
-        assert_eq!(figure("flow:chat:last:p99"), None);
-        assert_eq!(figure("flow:other:missing"), None);
+        let flows = [flow("chat", 1, 2), flow("history", 3, 1)];
+        assert_eq!(figure("flow:history:p50", &flows), Some(1.0));
+        assert_eq!(figure("flows:p50", &flows), Some(2.0));
+        assert_eq!(figure("flows:missing", &flows), Some(4.0));
+        assert_eq!(figure("flows:reach", &flows), Some(0.97));
+        assert_eq!(figure("flow:chat:answer:p99", &flows), None);
+        assert_eq!(figure("flow:other:missing", &flows), None);
         assert_eq!(FlowMetric::parse("flow:chat:p98"), None);
         assert_eq!(FlowMetric::parse("flow:p99"), None);
     }
 
     #[test]
+    fn deliveries_that_are_missing_fail_every_limit_on_their_time() {
+        let flows = [flow("chat", 1, 2)];
+        for time in ["p99", "last:p99"] {
+            let name = format!("flow:chat:{time}");
+            assert_eq!(figure(&name, &flows), Some(2.0), "one of a hundred");
+        }
+        for time in [
+            "mean",
+            "p99.9",
+            "max",
+            "last:mean",
+            "last:p99.9",
+            "last:max",
+        ] {
+            let name = format!("flow:chat:{time}");
+            assert_eq!(figure(&name, &flows), Some(f64::INFINITY), "{time}");
+        }
+        let flows = [flow("chat", 2, 2)];
+        assert_eq!(figure("flow:chat:p99", &flows), Some(f64::INFINITY));
+        assert_eq!(figure("flow:chat:p90", &flows), Some(2.0));
+    }
+
+    #[test]
+    fn requests_that_failed_were_never_answered() {
+        let (report, mut measured) = flow("send", 0, 2);
+        record_count(&mut measured.answered, Duration::from_millis(1), 98);
+        (measured.refused, measured.unanswered) = (1, 1);
+        let flows = [(report, measured)];
+        assert_eq!(figure("flows:answer:p90", &flows), Some(1.0));
+        assert_eq!(figure("flows:answer:p99", &flows), Some(f64::INFINITY));
+    }
+
+    #[test]
     fn a_flow_of_which_nothing_came_is_the_worst_of_all() {
-        let figure = |text: &str, silent: &FlowReport| {
-            let flows = [flow("chat", 0, 20.0), silent.clone()];
-            let (metric, which) = FlowMetric::parse(text).expect("a figure");
-            metric.of(&flows, &which)
+        let figure = |text: &str, silent: &(FlowReport, FlowFigures)| {
+            figure(text, &[flow("chat", 0, 2), silent.clone()])
         };
-        let named = |name: &str| FlowReport {
-            name: name.to_owned(),
-            sent: 7,
-            ..FlowReport::default()
+        let named = |name: &str, missing: u64, refused: u64| {
+            let report = FlowReport {
+                name: name.to_owned(),
+                sent: 7,
+                expected: missing,
+                missing,
+                refused,
+                ..FlowReport::default()
+            };
+            let measured = FlowFigures {
+                missing,
+                incomplete: 7.min(missing),
+                refused,
+                ..FlowFigures::default()
+            };
+            (report, measured)
         };
-        let missed = FlowReport {
-            expected: 700,
-            missing: 700,
-            ..named("missed")
-        };
-        let refused = FlowReport {
-            refused: 7,
-            ..named("refused")
-        };
+        let (missed, refused) = (named("missed", 700, 0), named("refused", 0, 7));
         for text in ["flows:p99", "flows:max", "flows:last:p99"] {
             for silent in [&missed, &refused] {
                 assert_eq!(figure(text, silent), Some(f64::INFINITY), "{text}");
             }
         }
-        assert_eq!(figure("flow:missed:p99", &missed), None);
-        assert_eq!(figure("flows:answer:p99", &refused), Some(f64::INFINITY));
+        let never = Some(f64::INFINITY);
+        assert_eq!(figure("flow:missed:p99", &missed), never);
+        assert_eq!(figure("flow:refused:p99", &refused), never);
+        assert_eq!(figure("flows:answer:p99", &refused), never);
         assert_eq!(figure("flows:answer:p99", &missed), None, "no requests");
         assert_eq!(figure("flows:reach", &refused), Some(0.0));
         // What was sent may still come, or go to nobody.
-        assert_eq!(figure("flows:p99", &named("under way")), Some(20.0));
-        let partly = FlowReport {
-            refused: 1,
-            ..named("for nobody")
-        };
-        assert_eq!(figure("flows:p99", &partly), Some(20.0));
+        let under_way = named("under way", 0, 0);
+        assert_eq!(figure("flows:p99", &under_way), Some(2.0));
+        let partly = named("for nobody", 0, 1);
+        assert_eq!(figure("flows:p99", &partly), Some(2.0));
         assert_eq!(figure("flows:reach", &partly), Some(1.0));
     }
 }

@@ -100,7 +100,7 @@ impl Run<'_> {
     ) -> Option<f64> {
         let (of, aggregate) = match metric {
             Metric::Time(of, aggregate) => (of, aggregate),
-            Metric::Flow(metric) => return metric.of(&report.flows, flows),
+            Metric::Flow(metric) => return self.flow_figure(metric, flows, report),
             metric => return metric.of(report),
         };
         match of {

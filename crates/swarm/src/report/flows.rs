@@ -3,8 +3,10 @@
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::plan::FlowPlan;
 use crate::measure::figures::as_millis;
+use crate::measure::flow_metric::{FlowMetric, Which};
 use crate::measure::rates::per_second;
 use crate::measure::round_trip::times_of;
+use crate::report::Report;
 use crate::run::Run;
 use myriad_report::FlowReport;
 use std::time::Duration;
@@ -32,6 +34,18 @@ impl Run<'_> {
             report(flow, &figures, lasted)
         });
         reports.collect()
+    }
+
+    /// A figure of flows that a threshold is held against.
+    pub(super) fn flow_figure(
+        &self,
+        metric: FlowMetric,
+        which: &Which,
+        report: &Report,
+    ) -> Option<f64> {
+        let measured = self.shared.flows.as_ref()?.sum();
+        let flows: Vec<_> = report.flows.iter().zip(&measured).collect();
+        metric.of(&flows, which)
     }
 }
 

@@ -23,8 +23,9 @@ pub(crate) struct FlowFigures {
     pub unexpected: u64,
     /// Of messages that the ledger has no more.
     pub late: u64,
-    /// Messages that all of their audience got.
+    /// Messages that all of their audience got, and those of which something is missing.
     pub complete: u64,
+    pub incomplete: u64,
     /// Requests that were answered otherwise than they should be, and those that were not answered.
     pub refused: u64,
     pub unanswered: u64,
@@ -58,6 +59,7 @@ impl Default for FlowFigures {
             unexpected: 0,
             late: 0,
             complete: 0,
+            incomplete: 0,
             refused: 0,
             unanswered: 0,
             behind: Duration::ZERO,
@@ -96,13 +98,19 @@ impl FlowFigures {
     /// Counts an answer that is none of success, or not what it should be.
     pub(crate) fn note_refused(&mut self, is_all: bool) {
         self.refused += 1;
-        self.missing += u64::from(is_all);
+        self.note_missing(u64::from(is_all));
     }
 
     /// Counts an answer that does not come.
     pub(crate) fn note_unanswered(&mut self, is_all: bool) {
         self.unanswered += 1;
-        self.missing += u64::from(is_all);
+        self.note_missing(u64::from(is_all));
+    }
+
+    /// Counts what did not come of a message.
+    pub(super) fn note_missing(&mut self, deliveries: u64) {
+        self.missing += deliveries;
+        self.incomplete += u64::from(deliveries > 0);
     }
 
     /// Counts a command or a request whose sender left on purpose before it was answered.
@@ -129,6 +137,7 @@ impl FlowFigures {
         self.unexpected += other.unexpected;
         self.late += other.late;
         self.complete += other.complete;
+        self.incomplete += other.incomplete;
         self.refused += other.refused;
         self.unanswered += other.unanswered;
         self.behind = self.behind.max(other.behind);

@@ -402,7 +402,7 @@ impl FlowLedger {
                     // What one of the audience has got was not lost on its way to the server.
                     match flight.is_orphan && flight.received == 0 {
                         true => figures.away += u64::from(missing),
-                        false => figures.missing += u64::from(missing),
+                        false => figures.note_missing(u64::from(missing)),
                     }
                     self.incomplete.fetch_sub(1, Ordering::AcqRel);
                 }
