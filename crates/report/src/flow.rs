@@ -44,7 +44,7 @@ pub struct FlowReport {
     pub refused: u64,
     /// Requests that were not answered. What they were to bring may have come all the same.
     pub unanswered: u64,
-    /// Deliveries a second, from the first message to the end of the schedule, or to the last delivery if that is later.
+    /// Deliveries a second, from the first message to the end of the schedule, or to the last delivery if that is later; over one second at least.
     pub received_per_s: f64,
     /// Milliseconds from the time a message was due to each of its deliveries.
     pub since_due_ms: RoundTripTimes,

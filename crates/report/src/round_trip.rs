@@ -19,7 +19,7 @@ pub struct RoundTripReport {
     pub errors: u64,
     /// Messages or requests that fell due and were not written, because too many were unanswered or nobody was connected.
     pub unsent: u64,
-    /// `received`, divided by the seconds from the first that was due to the end or to the last answer, whichever is later.
+    /// `received`, divided by the seconds from the first that was due to the end or to the last answer, whichever is later; by one second at least.
     pub received_per_s: f64,
     /// Milliseconds from the time each was due to its answer.
     pub round_trip_ms: RoundTripTimes,
@@ -66,7 +66,7 @@ pub struct DeliveryReport {
     /// Of `expected`, those that did not come.
     pub missed: Option<u64>,
     /// `received`, divided by the seconds from the first publication that was due to the end or to the last delivery, whichever
-    /// is later.
+    /// is later; by one second at least.
     pub received_per_s: f64,
     /// Milliseconds from the time a publication was due to its delivery.
     pub delivery_ms: RoundTripTimes,

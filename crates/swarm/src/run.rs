@@ -386,7 +386,7 @@ impl Run<'_> {
         for push in self.collect(now, true) {
             self.live.show(&Line::Push(Box::new(push)));
         }
-        let (figures, times) = (Figures::sum(&self.shared), Times::sum(&self.shared));
+        let (figures, times) = Figures::sum_with_times(&self.shared);
         self.record(now, &figures);
         let outcome = if outcome == Outcome::Finished && figures.totals.opened == 0 {
             Outcome::NobodyConnected

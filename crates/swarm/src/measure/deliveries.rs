@@ -7,7 +7,7 @@
 use crate::clock::Nanos;
 use crate::engine::shared::Span;
 use crate::measure::figures::{add, microseconds, record_count};
-use crate::measure::rates::per_second;
+use crate::measure::rates::per_scheduled_second;
 use crate::measure::round_trip::{self, times_of};
 use hdrhistogram::Histogram;
 use myriad_report::DeliveryReport;
@@ -115,7 +115,7 @@ impl Deliveries {
             expected,
             received,
             missed: expected.map(|expected| expected.saturating_sub(received)),
-            received_per_s: per_second(received, elapsed),
+            received_per_s: per_scheduled_second(received, elapsed),
             delivery_ms: times_of(&self.times),
         }
     }

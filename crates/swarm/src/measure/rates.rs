@@ -4,6 +4,8 @@ use crate::clock::Nanos;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// How often the weighted rates move, as for the load average of Unix.
 const STEP: Duration = Duration::from_secs(5);
 
@@ -118,6 +120,12 @@ pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
     } else {
         count / elapsed.as_secs_f64()
     }
+}
+
+/// The same of what went by a schedule: over a second at least. One that was ended early may have lasted for a few milliseconds, and what
+/// came in these says nothing of a second.
+pub(crate) fn per_scheduled_second(count: u64, lasted: Duration) -> f64 {
+    per_second(count, lasted.max(SECOND))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use crate::clock::Nanos;
 use crate::measure::figures::{add, micros_as_millis, microseconds, record};
-use crate::measure::rates::per_second;
+use crate::measure::rates::per_scheduled_second;
 use hdrhistogram::Histogram;
 use myriad_report::{RoundTripReport, RoundTripTimes};
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ impl RoundTrips {
             lost: counts.lost,
             errors: counts.errors,
             unsent: counts.unsent(),
-            received_per_s: per_second(counts.received, elapsed),
+            received_per_s: per_scheduled_second(counts.received, elapsed),
             round_trip_ms: times_of(&self.times),
         }
     }
@@ -185,6 +185,16 @@ mod tests {
         trips.counts.last = Some(seconds(30));
         let report = trips.report(50.0, seconds(10), seconds(12));
         assert_eq!(report.received_per_s, 5.0);
+    }
+
+    #[test]
+    fn a_schedule_that_ended_at_once_has_no_more_a_second_than_came() {
+        let mut trips = RoundTrips::default();
+        trips.counts.received = 1;
+        let until = Nanos(10_006_500_000);
+        trips.counts.last = Some(until);
+        let report = trips.report(50.0, seconds(10), until);
+        assert_eq!(report.received_per_s, 1.0);
     }
 
     #[test]

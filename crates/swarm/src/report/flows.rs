@@ -4,7 +4,7 @@ use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::plan::FlowPlan;
 use crate::measure::figures::as_millis;
 use crate::measure::flow_metric::{FlowMetric, Which};
-use crate::measure::rates::per_second;
+use crate::measure::rates::per_scheduled_second;
 use crate::measure::round_trip::times_of;
 use crate::report::Report;
 use crate::run::Run;
@@ -68,11 +68,41 @@ fn report(flow: &FlowPlan, figures: &FlowFigures, lasted: Duration) -> FlowRepor
         late: figures.late,
         refused: figures.refused,
         unanswered: figures.unanswered,
-        received_per_s: per_second(figures.received, lasted),
+        received_per_s: per_scheduled_second(figures.received, lasted),
         since_due_ms: times_of(&figures.since_due),
         since_sent_ms: times_of(&figures.since_sent),
         to_last_ms: times_of(&figures.to_last),
         answered_ms: times_of(&figures.answered),
         behind_ms: as_millis(figures.behind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::flows::accounts::Accounts;
+    use crate::engine::flows::mark::MarkPlace;
+    use crate::engine::flows::plan::{Audience, Pace, Route};
+    use crate::engine::flows::template::{Place, Template};
+
+    #[test]
+    fn a_flow_that_ended_at_once_has_no_more_a_second_than_came() {
+        let template = Template::parse("${stamp}", Place::Flow, &Accounts::default());
+        let flow = FlowPlan {
+            name: "chat".to_owned(),
+            pace: Pace::Rate(120.0),
+            audience: Audience::Group,
+            place: MarkPlace::Anywhere,
+            route: Route::Socket {
+                template: template.unwrap(),
+                is_binary: false,
+            },
+        };
+        let figures = FlowFigures {
+            received: 83,
+            ..FlowFigures::default()
+        };
+        let report = report(&flow, &figures, Duration::from_millis(8));
+        assert_eq!(report.received_per_s, 83.0);
     }
 }

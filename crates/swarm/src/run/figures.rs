@@ -60,6 +60,16 @@ impl Figures {
         figures
     }
 
+    /// With the times, each account's at one moment: a message that comes meanwhile is in both or in neither.
+    pub(super) fn sum_with_times(shared: &Shared) -> (Self, Times) {
+        let (mut figures, mut times) = (Self::none(), Times::none());
+        shared.accounts().for_each(|account| {
+            figures.add(&account);
+            times.add(&account);
+        });
+        (figures, times)
+    }
+
     /// Adds those of another thread.
     pub(crate) fn add(&mut self, account: &Account) {
         self.totals.merge(&account.totals);
