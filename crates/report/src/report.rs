@@ -176,7 +176,7 @@ pub struct Setup {
     pub elapsed_s: f64,
     /// Clients connected, divided by that time.
     pub rate_per_s: f64,
-    /// Clients connected in the best second; absent if connecting took less than a second.
+    /// Clients connected in the best second, and no less than `rate_per_s`; absent if connecting took less than a second.
     pub peak_rate_per_s: Option<f64>,
     /// Milliseconds from a client's first packet to its upgrade, including failed attempts and the waits between them:
     /// half of the clients took at most that.

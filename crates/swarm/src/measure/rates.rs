@@ -105,6 +105,13 @@ impl Peak {
         (self.best > 0.0).then_some(self.best)
     }
 
+    /// The same of a count that was reached in such a time; none if that is less than a second. Never less than the mean: half of what
+    /// came in the first moment and half in the last one, 1.3 s later, no second of the clock has in it.
+    pub(crate) fn best_within(&self, count: u64, lasted: Duration) -> Option<f64> {
+        let mean = (lasted >= SECOND).then(|| per_second(count, lasted))?;
+        Some(self.best.max(mean))
+    }
+
     /// Per second in the last second.
     pub(crate) fn latest(&self) -> f64 {
         self.latest
@@ -191,5 +198,24 @@ mod tests {
         }
         assert_eq!(peak.best(), Some(500.0));
         assert_eq!(peak.latest(), 100.0);
+        let lasted = Duration::from_secs(6);
+        assert_eq!(peak.best_within(1000, lasted), Some(500.0));
+        assert_eq!(peak.best_within(1000, SECOND / 2), None);
+    }
+
+    #[test]
+    fn the_best_second_is_no_slower_than_the_whole() {
+        let mut peak = Peak::default();
+        for twentieth in 0..60_u64 {
+            let count = match twentieth {
+                0 => 0,
+                1..26 => 150,
+                _ => 300,
+            };
+            peak.sample(Nanos(twentieth * 50_000_000), count);
+        }
+        assert_eq!(peak.best(), Some(150.0));
+        let lasted = Duration::from_millis(1250);
+        assert_eq!(peak.best_within(300, lasted), Some(240.0));
     }
 }

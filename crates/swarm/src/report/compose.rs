@@ -188,11 +188,7 @@ impl Run<'_> {
             window_min: totals.window_least,
             elapsed_s: elapsed.as_secs_f64(),
             rate_per_s: per_second(totals.opened, elapsed),
-            // A second that is longer than the whole would be a mean over nothing.
-            peak_rate_per_s: self
-                .setup_peak
-                .best()
-                .filter(|_| elapsed >= Duration::from_secs(1)),
+            peak_rate_per_s: self.setup_peak.best_within(totals.opened, elapsed),
             p50_ms: quantile(&times.setup, 0.5),
             p99_ms: quantile(&times.setup, 0.99),
             slowest_ms: quantile(&times.setup, 1.0),
