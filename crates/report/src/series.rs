@@ -37,9 +37,9 @@ pub struct Sample {
     pub opened_per_s: f64,
     /// Data messages received, a second.
     pub messages_per_s: f64,
-    /// Messages, requests and publications of clients that were sent and are to be answered, a second.
+    /// Echoes, requests, publications of clients and messages of flows that were sent, a second.
     pub sent_per_s: f64,
-    /// Their answers, a second.
+    /// Their answers, a second; of flows the answers to requests and commands, and what came back to who had sent it.
     pub answered_per_s: f64,
     /// Failures of any kind.
     pub errors: u64,

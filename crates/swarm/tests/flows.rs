@@ -5,7 +5,8 @@
 mod support;
 
 use myriad_swarm::{
-    Config, Driver, FlowReport, Incident, Interrupt, LiveStyle, Pace, Report, Scenario, Think,
+    Config, Destination, Driver, FlowReport, Incident, Interrupt, LiveStyle, Pace, Report,
+    Scenario, Think,
 };
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -223,6 +224,36 @@ fn each_fault_is_reported_in_its_exact_number() {
         assert_eq!(flow.unexpected, done("leak"), "{flow:?}");
         assert_eq!(flow.received + flow.missing, flow.expected);
     }
+}
+
+#[test]
+fn what_flows_sent_and_got_is_over_time_and_in_the_distribution() {
+    let (server, _) = serve(|_| Fault::None);
+    let flow = format!("{CHAT}\nexpect = \"sender\"");
+    let mut config = config(server, drivers()[0], &flow);
+    let folder = std::env::temp_dir().join(format!("myriad-flow-hgrm-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    config.heartbeat = Some(Duration::from_millis(20));
+    config.hgrm = Some(Destination::File(folder.join("times.hgrm")));
+    let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
+    let flow = &report.flows[0];
+    assert!(flow.received > 0 && report.pings.heartbeats_answered > 0);
+    let samples = report.series.samples.iter();
+    let counts = samples.map(|it| {
+        let lasted = it.to_s - it.from_s;
+        (it.sent_per_s * lasted, it.answered_per_s * lasted)
+    });
+    let (sent, answered) = counts.fold((0.0, 0.0), |(sent, answered), (more, others)| {
+        (sent + more, answered + others)
+    });
+    #[expect(clippy::cast_precision_loss, reason = "some hundred messages")]
+    let counted = (flow.sent as f64, flow.received as f64);
+    assert_eq!((sent.round(), answered.round()), counted);
+    let hgrm = std::fs::read_to_string(folder.join("times.hgrm")).unwrap();
+    let total = format!("Total count    = {:12}]", flow.received);
+    assert!(hgrm.contains(&total), "{hgrm}");
+    assert!(hgrm.ends_with("#[Of      = flow]\n"), "{hgrm}");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Clients that wait until they have joined, so that it is known who is there.

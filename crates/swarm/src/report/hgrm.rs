@@ -11,11 +11,12 @@ use std::io::{self, Write};
 /// Lines per halving of the distance to 100%, as other tools print them.
 const TICKS_PER_HALF: u32 = 5;
 
-/// Writes the distribution of a histogram of microseconds.
+/// Writes the distribution of a histogram of microseconds, and at its end `of` what the times are: readers of the format pass over lines that
+/// begin with `#`.
 ///
 /// # Errors
 /// The output cannot be written.
-pub(crate) fn write(times: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write(of: &str, times: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "{:>12} {:>14} {:>10} {:>14}\n",
@@ -56,7 +57,8 @@ pub(crate) fn write(times: &Histogram<u64>, out: &mut impl Write) -> io::Result<
     writeln!(
         out,
         "#[Buckets = {buckets:12.0}, SubBuckets     = {sub_buckets:12}]"
-    )
+    )?;
+    writeln!(out, "#[Of      = {of}]")
 }
 
 #[cfg(test)]
@@ -66,7 +68,7 @@ mod tests {
 
     fn written(times: &Histogram<u64>) -> String {
         let mut out = Vec::new();
-        write(times, &mut out).unwrap();
+        write("echo", times, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -107,6 +109,7 @@ mod tests {
         );
         assert!(text.contains("#[Mean    =      500.5"), "{text}");
         assert!(text.contains("Total count    =         1000]"));
+        assert!(text.ends_with("\n#[Of      = echo]\n"), "{text}");
     }
 
     #[test]

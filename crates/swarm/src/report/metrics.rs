@@ -2,6 +2,7 @@
 //!
 //! The run sets its figures once a second. A thread of its own answers whoever asks, so that a slow reader holds up nothing.
 
+use crate::engine::flows::figures::FlowFigures;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
@@ -65,6 +66,9 @@ pub(crate) struct Metrics {
     vanished: Counter,
     vanished_ended: Counter,
     errors: Family<Labels, Counter>,
+    flow_sent: Family<Labels, Counter>,
+    flow_received: Family<Labels, Counter>,
+    flow_missing: Family<Labels, Counter>,
     latency: Family<Labels, Figure>,
     cpu_share: Figure,
     machine_cpu_share: Figure,
@@ -121,7 +125,10 @@ impl Metrics {
             wanted,
             opened: counter("connects", "Clients that connected"),
             messages: counter("messages", "Data messages received"),
-            sent: counter("sent", "Messages and requests sent that are to be answered"),
+            sent: counter(
+                "sent",
+                "Messages and requests of all loads but pushes that were sent",
+            ),
             answered: counter("answered", "Their answers"),
             lost: counter(
                 "lost",
@@ -139,12 +146,16 @@ impl Metrics {
                 "Connections of vanished clients whose end came from the server",
             ),
             errors: Family::default(),
+            flow_sent: Family::default(),
+            flow_received: Family::default(),
+            flow_missing: Family::default(),
             latency: Family::default(),
             cpu_share,
             machine_cpu_share,
             memory,
         };
         registry.register("errors", "Failures by kind", metrics.errors.clone());
+        metrics.register_flows(registry);
         registry.register(
             "latency_seconds",
             "Times of the last second by what was timed; quantile 1 is the longest",
@@ -198,6 +209,42 @@ impl Metrics {
                 let labels = vec![("of", of.clone()), ("quantile", quantile.to_owned())];
                 self.latency.get_or_create(&labels).set(millis / 1000.0);
             }
+        }
+    }
+}
+
+impl Metrics {
+    fn register_flows(&self, registry: &mut Registry) {
+        for (name, help, counters) in [
+            (
+                "flow_sent",
+                "Messages and requests of a flow that were sent",
+                &self.flow_sent,
+            ),
+            (
+                "flow_received",
+                "Deliveries of a flow that came, each member once",
+                &self.flow_received,
+            ),
+            (
+                "flow_missing",
+                "Deliveries of a flow that did not come in time",
+                &self.flow_missing,
+            ),
+        ] {
+            registry.register(name, help, counters.clone());
+        }
+    }
+
+    /// Sets the figures of a flow.
+    pub(crate) fn set_flow(&self, name: &str, figures: &FlowFigures) {
+        let labels = vec![("flow", name.to_owned())];
+        for (counters, total) in [
+            (&self.flow_sent, figures.sent),
+            (&self.flow_received, figures.received),
+            (&self.flow_missing, figures.missing),
+        ] {
+            raise(&counters.get_or_create(&labels), total);
         }
     }
 }
@@ -292,8 +339,18 @@ mod tests {
         let errors = BTreeMap::from([("refused".to_owned(), 2)]);
         metrics.set(&sample, totals, 10, &errors);
         metrics.set(&sample, totals, 10, &errors);
+        let flow = FlowFigures {
+            sent: 120,
+            received: 700,
+            missing: 20,
+            ..FlowFigures::default()
+        };
+        metrics.set_flow("chat", &flow);
         let told = asked(address, "/metrics");
         for line in [
+            "myriad_swarm_flow_sent_total{flow=\"chat\"} 120\n",
+            "myriad_swarm_flow_received_total{flow=\"chat\"} 700\n",
+            "myriad_swarm_flow_missing_total{flow=\"chat\"} 20\n",
             "myriad_swarm_connections 7.0\n",
             "myriad_swarm_connections_wanted 10.0\n",
             "myriad_swarm_connects_total 9\n",

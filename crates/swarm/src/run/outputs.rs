@@ -1,5 +1,6 @@
 //! The end of a run: its report, to wherever it is wanted.
 
+use super::watching::since_due;
 use super::{Run, RunError, Times};
 use crate::config::{Config, LiveStyle};
 use crate::measure::series::Interval;
@@ -153,6 +154,7 @@ impl Run<'_> {
 
     fn write_hgrm(&mut self, report: &Report, times: &Times) -> Result<(), RunError> {
         let requests = self.requester.as_ref().map(|it| it.progress().trips.times);
+        let flows = self.shared.flows.as_ref().map(|it| since_due(&it.sum()));
         let own = report
             .fanout
             .as_ref()
@@ -164,20 +166,30 @@ impl Run<'_> {
         let Some(output) = &mut self.outputs.hgrm else {
             return Ok(());
         };
-        let of_crowd = [&times.deliveries.times, &times.answered.times];
-        let all = [pushes].into_iter().chain(of_crowd).chain(&requests);
-        let all = all.chain([&times.held, &times.pong]);
+        let answered = match self.config.echo {
+            Some(_) => "echo",
+            None => "client_publish",
+        };
+        let all = [
+            ("push", Some(pushes)),
+            ("delivery", Some(&times.deliveries.times)),
+            (answered, Some(&times.answered.times)),
+            ("request", requests.as_ref()),
+            ("flow", flows.as_ref()),
+            ("held", Some(&times.held)),
+            ("ping", Some(&times.pong)),
+        ];
         let mut text = Vec::new();
-        let written = first_measured(all, pushes);
-        crate::report::hgrm::write(written, &mut text).expect("memory takes any text");
+        let (of, written) = first_measured(all).unwrap_or(("push", pushes));
+        crate::report::hgrm::write(of, written, &mut text).expect("memory takes any text");
         output.write(&text)
     }
 }
 
-/// The first of these with anything in it, or else `otherwise`: a file has one distribution.
+/// The first of these with anything in it, and what it is: a file has one distribution.
 fn first_measured<'a>(
-    mut all: impl Iterator<Item = &'a Histogram<u64>>,
-    otherwise: &'a Histogram<u64>,
-) -> &'a Histogram<u64> {
-    all.find(|times| !times.is_empty()).unwrap_or(otherwise)
+    all: [(&'static str, Option<&'a Histogram<u64>>); 7],
+) -> Option<(&'static str, &'a Histogram<u64>)> {
+    let mut measured = all.into_iter().filter_map(|(of, times)| Some((of, times?)));
+    measured.find(|(_, times)| !times.is_empty())
 }

@@ -3,6 +3,7 @@
 use super::Run;
 use super::figures::{Figures, Times, closes};
 use crate::clock::{Clock as _, Nanos};
+use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::ledger::FlowLedger;
 use crate::measure::figures::{add, microseconds};
 use crate::measure::process::anonymous_bytes;
@@ -11,7 +12,8 @@ use crate::measure::series::{Look, Timed};
 use crate::measure::threshold::Threshold;
 use crate::report::live::round_trip_progress;
 use crate::report::{float, metrics, text};
-use myriad_report::{Line, Progress, PushReport};
+use hdrhistogram::Histogram;
+use myriad_report::{Line, Progress, PushReport, Sample};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -136,6 +138,9 @@ impl Run<'_> {
     pub(super) fn record(&mut self, now: Nanos, figures: &Figures) {
         let requests = self.requester.as_ref().map(|it| it.progress().trips);
         let requests = requests.unwrap_or_default();
+        let flows = self.shared.flows.as_ref().map(FlowLedger::sum);
+        let flows = flows.unwrap_or_default();
+        let (flows_sent, flows_answered) = self.flow_trips(&flows);
         let totals = &figures.totals;
         let errors = self.errors(figures);
         let server = self.server.sample(now);
@@ -149,8 +154,8 @@ impl Run<'_> {
             connecting: totals.connecting,
             opened: totals.opened,
             messages: totals.messages,
-            sent: figures.answered.sent + requests.counts.sent,
-            answered: figures.answered.received + requests.counts.received,
+            sent: figures.answered.sent + requests.counts.sent + flows_sent,
+            answered: figures.answered.received + requests.counts.received + flows_answered,
             errors: errors.values().sum(),
             lost: totals.lost,
             cpu_share: self.watch.share,
@@ -163,11 +168,7 @@ impl Run<'_> {
             Some(_) => Timed::Echo,
             None => Timed::ClientPublish,
         };
-        let flows = self.shared.flows.as_ref().map(FlowLedger::sum);
-        let mut flow_times = microseconds();
-        for flow in flows.iter().flatten() {
-            add(&mut flow_times, &flow.since_due);
-        }
+        let flow_times = since_due(&flows);
         let timed = [
             (Timed::Flow, &flow_times),
             (Timed::Delivery, &times.deliveries.times),
@@ -178,23 +179,47 @@ impl Run<'_> {
         let sample = self.recorder.sample(now, look, &timed);
         self.outputs.note(&sample);
         self.live.sample(&sample);
-        if let Some(metrics) = &self.metrics {
-            let unwell = figures.totals.unwell;
-            let totals = metrics::Totals {
-                opened: look.opened,
-                messages: look.messages,
-                sent: look.sent,
-                answered: look.answered,
-                lost: look.lost,
-                missed: self.collector.own.missed,
-                stalled: unwell.stalled,
-                stall_ended: unwell.ended,
-                vanished: unwell.vanished,
-                vanished_ended: unwell.noticed,
-            };
-            metrics.set(&sample, totals, self.config.connections, &errors);
-        }
+        self.tell_metrics(&sample, look, figures, &flows);
         self.outputs.log(&self.recorder.take_intervals());
+    }
+
+    /// Tells the figures to those who ask at `--metrics-listen`.
+    fn tell_metrics(&self, sample: &Sample, look: Look, figures: &Figures, flows: &[FlowFigures]) {
+        let Some(metrics) = &self.metrics else {
+            return;
+        };
+        let unwell = figures.totals.unwell;
+        let totals = metrics::Totals {
+            opened: look.opened,
+            messages: look.messages,
+            sent: look.sent,
+            answered: look.answered,
+            lost: look.lost,
+            missed: self.collector.own.missed,
+            stalled: unwell.stalled,
+            stall_ended: unwell.ended,
+            vanished: unwell.vanished,
+            vanished_ended: unwell.noticed,
+        };
+        metrics.set(
+            sample,
+            totals,
+            self.config.connections,
+            &self.errors(figures),
+        );
+        let plans = self.plan.flows.iter().flat_map(|plan| &plan.flows);
+        for (plan, figures) in plans.zip(flows) {
+            metrics.set_flow(&plan.name, figures);
+        }
+    }
+
+    /// Messages and requests of flows that were sent, and their answers.
+    fn flow_trips(&self, flows: &[FlowFigures]) -> (u64, u64) {
+        let plans = self.plan.flows.iter().flat_map(|plan| &plan.flows);
+        let trips = plans.zip(flows);
+        trips.fold((0, 0), |(sent, answered), (plan, figures)| {
+            (sent + figures.sent, answered + plan.answers(figures))
+        })
     }
 
     pub(super) fn show_progress(&mut self, figures: &Figures) {
@@ -273,4 +298,13 @@ impl Run<'_> {
         }
         errors
     }
+}
+
+/// Times of deliveries of all flows, from when their messages were due.
+pub(super) fn since_due(flows: &[FlowFigures]) -> Histogram<u64> {
+    let mut times = microseconds();
+    for flow in flows {
+        add(&mut times, &flow.since_due);
+    }
+    times
 }

@@ -1,6 +1,7 @@
 //! Flows, and what else terminals say, as every thread knows it before the run begins.
 
 use super::accounts::Accounts;
+use super::figures::FlowFigures;
 use super::groups::Groups;
 use super::ledger::{FlowLedger, Receiver};
 use super::mark::MarkPlace;
@@ -116,6 +117,16 @@ pub(crate) struct FlowPlan {
     pub audience: Audience,
     pub place: MarkPlace,
     pub route: Route,
+}
+
+impl FlowPlan {
+    /// Answers to its messages: those to requests and commands, or what comes back to who has sent it.
+    pub(crate) fn answers(&self, figures: &FlowFigures) -> u64 {
+        match (&self.route, self.audience) {
+            (Route::Socket { .. }, Audience::Sender) => figures.received,
+            _ => figures.answered.len(),
+        }
+    }
 }
 
 /// How the messages of a flow leave.
