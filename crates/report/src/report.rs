@@ -366,7 +366,7 @@ pub struct CrowdReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GeneratorReport {
-    /// Whether one of the checks failed.
+    /// Whether one of the checks failed, other than `machine_cpu`.
     pub saturated: bool,
     /// What was looked at.
     pub checks: Vec<GeneratorCheck>,
@@ -386,7 +386,7 @@ pub struct GeneratorCheck {
     pub limit: f64,
     /// `ms`, `count` or `ratio`.
     pub unit: Unit,
-    /// Whether it passes. `machine_cpu` is shown and fails nothing: the server may be on the same machine.
+    /// Whether it passes. One of `machine_cpu` that fails makes no crowd saturated: the server may be on the same machine.
     pub passed: bool,
 }
 

@@ -286,6 +286,7 @@ impl Link {
                 watched_s: one.watched_s.max(other.watched_s),
                 machine_share: one.machine_share.max(other.machine_share),
                 machine_share_max: one.machine_share_max.max(other.machine_share_max),
+                machine_saturated_s: one.machine_saturated_s.max(other.machine_saturated_s),
                 rss_anon_bytes: one.rss_anon_bytes.saturating_add(other.rss_anon_bytes),
                 memory_before: one.memory_before.saturating_add(other.memory_before),
                 ..one

@@ -58,6 +58,7 @@ pub(crate) struct MachineState {
     pub watched_s: u64,
     pub machine_share: f64,
     pub machine_share_max: f64,
+    pub machine_saturated_s: u64,
     pub rss_anon_bytes: u64,
     /// Anonymous memory before the first connection.
     pub memory_before: u64,

@@ -206,6 +206,7 @@ impl AgentThreads {
             watched_s: self.watch.seconds,
             machine_share: self.watch.machine_share,
             machine_share_max: self.watch.machine_share_max,
+            machine_saturated_s: self.watch.machine_saturated_seconds,
             rss_anon_bytes: anonymous_bytes(),
             ..self.machine
         };

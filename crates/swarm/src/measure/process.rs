@@ -67,7 +67,9 @@ pub(crate) struct Watch {
     pub saturated_seconds: u64,
     /// Share of the machine's processors that was busy with anything, at most.
     pub machine_share_max: f64,
-    /// The same in the last second.
+    /// Seconds in which nobody on the machine ran when it wanted to.
+    pub machine_saturated_seconds: u64,
+    /// The share of the last second.
     pub machine_share: f64,
     /// Ticks of the machine and idle ones, by when they were read; while a publication is measured.
     looks: VecDeque<(Nanos, u64, u64)>,
@@ -89,6 +91,7 @@ impl Watch {
             seconds: 0,
             saturated_seconds: 0,
             machine_share_max: 0.0,
+            machine_saturated_seconds: 0,
             machine_share: 0.0,
             looks: VecDeque::new(),
         }
@@ -102,6 +105,7 @@ impl Watch {
         self.saturated_seconds = seen.saturated_s;
         self.machine_share = seen.machine_share;
         self.machine_share_max = seen.machine_share_max;
+        self.machine_saturated_seconds = seen.machine_saturated_s;
     }
 
     /// Takes a sample; `thread_times` are the processor times of the crowd's threads.
@@ -123,7 +127,7 @@ impl Watch {
             self.saturated_seconds += u64::from(self.share > SATURATED_SHARE);
         }
         self.previous_threads = thread_times;
-        self.sample_machine();
+        self.sample_machine(Ticks::now());
     }
 
     /// Looks at the machine while publications are made and measured, many times a second; keeps only the newest look
@@ -187,8 +191,7 @@ impl Watch {
         Some((1.0 - idle_inside / inside).max(0.0))
     }
 
-    fn sample_machine(&mut self) {
-        let machine = Ticks::now();
+    fn sample_machine(&mut self, machine: Option<Ticks>) {
         if let (Some(now), Some(before)) = (machine, self.previous_machine)
             && now.all > before.all
         {
@@ -197,6 +200,8 @@ impl Watch {
                 now.idle.saturating_sub(before.idle) as f64 / (now.all - before.all) as f64;
             self.machine_share = 1.0 - idle_share;
             self.machine_share_max = self.machine_share_max.max(self.machine_share);
+            let is_full = self.machine_share > MACHINE_SATURATED_SHARE;
+            self.machine_saturated_seconds += u64::from(is_full);
         }
         self.previous_machine = machine;
     }
@@ -252,6 +257,17 @@ mod tests {
             None,
             "nothing before it"
         );
+    }
+
+    #[test]
+    fn seconds_without_a_rest_of_the_machine_are_counted() {
+        let mut watch = Watch::start(Nanos(0), 1);
+        watch.previous_machine = Some(Ticks { all: 0, idle: 0 });
+        for (all, idle) in [(200, 100), (400, 105), (600, 200)] {
+            watch.sample_machine(Some(Ticks { all, idle }));
+        }
+        assert_eq!(watch.machine_saturated_seconds, 1);
+        assert_eq!(watch.machine_share_max, 0.975);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use myriad_report::{GeneratorCheck, GeneratorReport, Unit};
 /// Share of its seconds that a crowd may be without rest: connecting takes what it gets.
 const SATURATED_SECONDS_SHARE: f64 = 0.1;
 
+/// The check of the whole machine. It makes no crowd saturated: with the server on the same machine, that one may be what fills it.
+const MACHINE: &str = "machine_cpu";
+
 /// Looks at what the crowd used, how late it was, and what it ran out of.
 pub(super) fn judge(report: &Report) -> GeneratorReport {
     let crowd = &report.crowd;
@@ -24,13 +27,7 @@ pub(super) fn judge(report: &Report) -> GeneratorReport {
     let ports = failures(&["no_source_port", "source_refused"]);
     let checks = vec![
         check("cpu", busy, SATURATED_SECONDS_SHARE, Unit::Ratio),
-        // With the server on the same machine, a full machine is no fault of the crowd's.
-        shown(
-            "machine_cpu",
-            crowd.machine_cpu_share_max,
-            limit,
-            Unit::Ratio,
-        ),
+        check(MACHINE, crowd.machine_cpu_share_max, limit, Unit::Ratio),
         check("schedule", late_ms, late_max_ms, Unit::Milliseconds),
         check("turn", crowd.turn_max_ms, late_max_ms, Unit::Milliseconds),
         check("ports", ports, 0.0, Unit::Count),
@@ -43,7 +40,7 @@ pub(super) fn judge(report: &Report) -> GeneratorReport {
         check("memory", failures(&["no_memory"]), 0.0, Unit::Count),
     ];
     GeneratorReport {
-        saturated: checks.iter().any(|check| !check.passed),
+        saturated: checks.iter().any(is_limit),
         checks,
     }
 }
@@ -58,12 +55,15 @@ fn check(of: &str, value: f64, limit: f64, unit: Unit) -> GeneratorCheck {
     }
 }
 
-/// A check that fails nothing.
-fn shown(of: &str, value: f64, limit: f64, unit: Unit) -> GeneratorCheck {
-    GeneratorCheck {
-        passed: true,
-        ..check(of, value, limit, unit)
-    }
+/// Whether it failed, and the crowd was the limit by that.
+pub(crate) fn is_limit(check: &GeneratorCheck) -> bool {
+    !check.passed && check.of != MACHINE
+}
+
+/// Whether the machine had no processor left in its busiest second.
+pub(super) fn is_machine_full(generator: &GeneratorReport) -> bool {
+    let mut checks = generator.checks.iter();
+    checks.any(|check| !check.passed && check.of == MACHINE)
 }
 
 #[cfg(test)]
@@ -76,7 +76,12 @@ mod tests {
         report.crowd.watched_s = 60;
         report.crowd.machine_cpu_share_max = 1.0;
         report.crowd.saturated_s = 6;
-        assert!(!judge(&report).saturated);
+        let generator = judge(&report);
+        assert!(!generator.saturated && is_machine_full(&generator));
+        let failed = generator.checks.iter().filter(|check| !check.passed);
+        let failed: Vec<&str> = failed.map(|check| check.of.as_str()).collect();
+        assert_eq!(failed, [MACHINE], "1.0 is above its limit");
+        report.crowd.machine_cpu_share_max = 0.9;
         report.crowd.saturated_s = 7;
         assert!(judge(&report).saturated);
         report.crowd.saturated_s = 0;

@@ -330,8 +330,13 @@ mod tests {
             outcome: Outcome::NobodyConnected,
             ..Report::default()
         };
+        report.crowd.machine_cpu_share_max = 1.0;
+        report.generator = crate::report::generator::judge(&report);
+        let page = super::page(&report, Language::English);
+        assert!(page.contains("no processor left") && page.contains(">full<"));
+        assert!(!page.contains("the figures are the server's"));
         report.generator.saturated = true;
-        let page = page(&report, Language::English);
+        let page = super::page(&report, Language::English);
         assert!(page.contains("Nobody connected") && page.contains("generator saturated"));
     }
 }

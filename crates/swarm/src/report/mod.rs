@@ -6,7 +6,7 @@ mod compose;
 pub(crate) mod dashboard;
 mod fleet;
 mod flows;
-mod generator;
+pub(crate) mod generator;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod html;

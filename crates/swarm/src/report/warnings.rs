@@ -33,12 +33,7 @@ impl Run<'_> {
         if let Some(link) = &self.link {
             warnings.extend(super::fleet::warnings(&link.report()));
         }
-        let fanout = self.fanout_figures();
-        warnings.extend(warnings_of_saturation(
-            fanout.worst.count,
-            fanout.crowd_saturated,
-            fanout.machine_saturated,
-        ));
+        self.warn_of_saturation(&mut warnings);
         self.warn_of_connecting(figures, &mut warnings);
         if self.plan.tls.is_some() && self.config.tls.is_insecure {
             warnings.push(
@@ -84,6 +79,20 @@ impl Run<'_> {
             );
         }
         warnings
+    }
+
+    fn warn_of_saturation(&self, warnings: &mut Vec<String>) {
+        let (fanout, watch) = (self.fanout_figures(), &self.watch);
+        warnings.extend(warnings_of_saturation(
+            fanout.worst.count,
+            fanout.crowd_saturated,
+            fanout.machine_saturated,
+        ));
+        // Pushes are watched one by one, and then it is known which times these seconds are in.
+        if fanout.machine_saturated == 0 {
+            let full = watch.machine_saturated_seconds;
+            warnings.extend(warning_of_machine(full, watch.seconds));
+        }
     }
 
     fn warn_of_connecting(&self, figures: &Figures, warnings: &mut Vec<String>) {
@@ -251,6 +260,17 @@ impl Run<'_> {
 /// Lateness of the publish schedule above which the pushes were not those that were asked for.
 fn publish_late_max(every: Duration) -> Duration {
     LATE_MAX.min(every / 2)
+}
+
+/// Of so many seconds, some in which the machine had no rest.
+fn warning_of_machine(full: u64, seconds: u64) -> Option<String> {
+    (full > 0).then(|| {
+        format!(
+            "this machine had no processor left in {} of {}: if server and crowd share it, times contain both, and the rates are those of both together",
+            text::count(full),
+            text::counted(seconds, "second")
+        )
+    })
 }
 
 /// Of so many pushes, some in which a thread of the crowd had no rest, and some in which the machine had none.
@@ -464,6 +484,9 @@ mod tests {
     #[test]
     fn saturation_is_warned_of_where_it_was() {
         assert_eq!(warnings_of_saturation(3, 0, 0), [""; 0]);
+        assert_eq!(warning_of_machine(0, 9), None);
+        let whole = warning_of_machine(3, 9).expect("a warning");
+        assert!(whole.contains("3 of 9 seconds"), "{whole}");
         let crowd = warnings_of_saturation(3, 2, 0);
         assert_eq!(crowd.len(), 1);
         assert!(crowd[0].contains("2 of 3 pushes"), "{crowd:?}");

@@ -13,6 +13,7 @@ pub use bisection::Growth;
 
 use crate::config::{Config, LiveStyle};
 use crate::interrupt::Interrupt;
+use crate::report::generator::is_limit;
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::run::{RunError, run};
@@ -331,7 +332,7 @@ fn saturated(report: &Report, late_max: Duration) -> Vec<String> {
     let late_max_ms = late_max.as_secs_f64() * 1000.0;
     let failed = |check: &&GeneratorCheck| match check.unit {
         Unit::Milliseconds => check.value > late_max_ms,
-        _ => !check.passed,
+        _ => is_limit(check),
     };
     let checks = report.generator.checks.iter().filter(failed);
     checks.map(|check| check.of.clone()).collect()
@@ -390,7 +391,7 @@ mod tests {
         let mut report = Report::default();
         report.generator.checks = vec![
             check("turn", Unit::Milliseconds, 150.0, false),
-            check("machine_cpu", Unit::Ratio, 1.0, true),
+            check("machine_cpu", Unit::Ratio, 1.0, false),
             check("ports", Unit::Count, 200.0, false),
         ];
         let of = |millis| saturated(&report, Duration::from_millis(millis));

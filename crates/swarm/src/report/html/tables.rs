@@ -1,6 +1,7 @@
 //! The tables of the page: verdicts, figures, errors, settings.
 
 use crate::report::Report;
+use crate::report::generator::{is_limit, is_machine_full};
 use crate::report::reporting::Language;
 use crate::report::text::{bytes, count, figure, time, time_or_dash};
 use myriad_charts::{escape, table};
@@ -67,8 +68,7 @@ pub(super) fn generator(report: &Report, language: Language) -> String {
     }
     let rows = generator.checks.iter().map(|check| {
         let limit = format!("\u{2264} {}", figure(check.limit, check.unit));
-        let is_shown_alone = check.passed && check.value > check.limit;
-        let verdict = if is_shown_alone {
+        let verdict = if !check.passed && !is_limit(check) {
             format!("<b class=\"warn\">{}</b>", language.of("full", "已满"))
         } else {
             mark(check.passed, language)
@@ -92,6 +92,14 @@ pub(super) fn generator(report: &Report, language: Language) -> String {
             language.of(
                 "Saturated: the figures say less of the server",
                 "压测机已饱和：数据不能完全反映服务器能力",
+            ),
+        )
+    } else if is_machine_full(generator) {
+        (
+            "warn",
+            language.of(
+                "Not saturated, but this machine had no processor left: if the server shares it, the figures are of both",
+                "压测机未饱和，但整机处理器已满：若服务器也在本机，数据同时反映两者",
             ),
         )
     } else {
