@@ -9,7 +9,7 @@
 //! | `push` | a publication whose measurement has ended: [`PushReport`] |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
-//! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`), `went_wrong` (a sentence, or `null`), `elapsed_s`; the last line |
+//! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`, `load_failed`), `went_wrong` (a sentence, or `null`), `elapsed_s`; the last line |
 //!
 //! A push's `churned` are clients that left on purpose after it was published and before it came; `expected` is
 //! without them. `elapsed_s` and `published_s` count from the beginning of the run. What is unknown is `null`. More

@@ -25,6 +25,8 @@ pub enum Outcome {
     Interrupted,
     /// Early, because no client could connect.
     NobodyConnected,
+    /// As planned, and no threshold failed, but a load came to nothing: no push was taken, or nothing that was sent was answered.
+    LoadFailed,
 }
 
 /// The full report of a run.

@@ -629,7 +629,9 @@ fn a_publish_url_where_nobody_listens_is_no_refusal_of_the_server() {
         drop(closed);
         config.publish.as_mut().unwrap().endpoints =
             vec![myriad_swarm::Endpoint::parse(&url).unwrap()];
+        config.thresholds = vec![Threshold::parse("lost==0").unwrap()];
         let report = run(&config);
+        assert_eq!(report.outcome, Outcome::LoadFailed, "no push was taken");
         assert_eq!(report.pushes[0].answer, Some(PublishAnswer::Unreached));
         assert_eq!(report.pushes[0].ended, Ended::Unreached);
         assert!(

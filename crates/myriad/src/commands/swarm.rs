@@ -375,7 +375,7 @@ fn exit_code(report: &Report) -> u8 {
         Outcome::Finished => 0,
         Outcome::ThresholdsFailed => EXIT_THRESHOLD,
         Outcome::Interrupted => EXIT_INTERRUPTED,
-        Outcome::NobodyConnected => 1,
+        Outcome::NobodyConnected | Outcome::LoadFailed => 1,
     }
 }
 

@@ -24,7 +24,7 @@ use myriad_report::{
 use std::time::Duration;
 
 impl Run<'_> {
-    /// The report; its thresholds may turn a finished run into a failed one.
+    /// The report; its thresholds and its loads may turn a finished run into a failed one.
     pub(crate) fn report(&self, outcome: Outcome, figures: &Figures, times: &Times) -> Report {
         let mut report = Report {
             outcome,
@@ -39,6 +39,9 @@ impl Run<'_> {
         report.thresholds = self.verdicts(&report, times);
         if outcome == Outcome::Finished && report.thresholds.iter().any(|verdict| !verdict.passed) {
             report.outcome = Outcome::ThresholdsFailed;
+        }
+        if report.outcome == Outcome::Finished && summary::has_failed_load(&report) {
+            report.outcome = Outcome::LoadFailed;
         }
         report.went_wrong = summary::went_wrong(&report);
         report

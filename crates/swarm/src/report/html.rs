@@ -43,6 +43,7 @@ fn head(report: &Report, language: Language, title: &str) -> String {
     let (class, verdict) = match report.outcome {
         Outcome::ThresholdsFailed => ("fail", language.of("Failed", "未通过")),
         Outcome::NobodyConnected => ("fail", language.of("Nobody connected", "无连接成功")),
+        Outcome::LoadFailed => ("fail", language.of("Load failed", "负载失败")),
         Outcome::Interrupted => ("warn", language.of("Interrupted", "已中断")),
         Outcome::Finished if report.thresholds.is_empty() => {
             ("plain", language.of("Finished", "已完成"))

@@ -52,6 +52,32 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
+/// Whether one of the loads came to nothing: no push was taken, or nothing that was sent was answered or delivered. Usually a URL, a path or a
+/// stamp is wrong then, and whatever else is green was not tested.
+pub(super) fn has_failed_load(report: &Report) -> bool {
+    let published = report.client_publish.as_ref().map(|it| &it.replies);
+    let trips = [report.echo.as_ref(), published, report.request.as_ref()];
+    let mut trips = trips.into_iter().flatten();
+    no_push_was_taken(report)
+        || trips.any(|it| it.received == 0 && it.lost + it.errors > 0)
+        || report.flows.iter().any(is_futile)
+}
+
+fn no_push_was_taken(report: &Report) -> bool {
+    let Some(fanout) = &report.fanout else {
+        return false;
+    };
+    // A push that was not answered may have been taken: then somebody got it.
+    let has_reached = fanout.overall.first_ms.is_some();
+    fanout.pushes > 0 && fanout.failed == fanout.pushes && !has_reached
+}
+
+/// A flow of which nothing came, although the server has had its time.
+fn is_futile(flow: &FlowReport) -> bool {
+    let failed = flow.refused + flow.unanswered;
+    flow.received == 0 && (flow.missing > 0 || (failed > 0 && failed >= flow.sent))
+}
+
 /// What did not come of the messages of a flow.
 fn incomplete(flow: &FlowReport) -> Option<String> {
     let failed = flow.refused + flow.unanswered;
@@ -312,6 +338,41 @@ mod tests {
     #[test]
     fn a_run_in_which_all_went_well_has_nothing_to_say() {
         assert_eq!(went_wrong(&report()), None);
+    }
+
+    #[test]
+    fn a_load_has_failed_of_which_nothing_came() {
+        let mut report = report();
+        assert!(!has_failed_load(&report));
+        let trips = |sent: u64, received: u64| RoundTripReport {
+            sent,
+            received,
+            lost: sent - received,
+            ..RoundTripReport::default()
+        };
+        for (sent, received, failed) in [(0, 0, false), (9, 0, true), (9, 1, false)] {
+            report.request = Some(trips(sent, received));
+            assert_eq!(has_failed_load(&report), failed, "{received} of {sent}");
+        }
+        report.request = None;
+        let flow = |received: u64, missing: u64, refused: u64| FlowReport {
+            sent: 7,
+            received,
+            missing,
+            refused,
+            ..FlowReport::default()
+        };
+        for (of_it, failed) in [
+            ((0, 0, 0), false),
+            ((0, 700, 0), true),
+            ((1, 699, 0), false),
+            ((0, 0, 7), true),
+            ((0, 0, 6), false),
+        ] {
+            let (received, missing, refused) = of_it;
+            report.flows = vec![flow(7, 0, 0), flow(received, missing, refused)];
+            assert_eq!(has_failed_load(&report), failed, "{of_it:?}");
+        }
     }
 
     #[test]
