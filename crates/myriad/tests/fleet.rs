@@ -407,6 +407,33 @@ fn an_agent_that_is_killed_is_named_with_its_terminals() {
 }
 
 #[test]
+fn a_run_whose_nats_server_is_gone_for_good_ends_as_an_interrupted_one() {
+    let server = Server::start(&["--drain", "1s"]);
+    let file = scenario("gone.toml", &server, 40, "every = \"1s\"\npushes = 1000\n");
+    for is_interrupted in [false, true] {
+        let Some(mut nats) = Nats::start() else {
+            return;
+        };
+        let mut agents = nats.agents(&["a", "b"]);
+        let more = ["--agents", "2", "--live", "plain"];
+        let mut running = Running::start(&mut controller(&nats, &file, &more));
+        agents[0].wait_for("a has 20 terminals");
+        running.wait_for("40");
+        nats.process.kill();
+        if is_interrupted {
+            running.signal("-INT");
+        }
+        let (code, report) = running.end_with_report();
+        assert_eq!(code, Some(105), "{report:#}");
+        assert_eq!(report["outcome"], "interrupted", "{report:#}");
+        for agent in report["fleet"]["agents"].as_array().expect("agents") {
+            let is_lost = !agent["lost_s"].is_null();
+            assert!(is_lost || is_interrupted, "{report:#}");
+        }
+    }
+}
+
+#[test]
 fn agents_outlive_their_controller_and_work_for_one_at_a_time() {
     let Some(nats) = Nats::start() else { return };
     let server = Server::start(&["--drain", "1s"]);

@@ -105,6 +105,27 @@ impl Running {
         serde_json::from_str(&text).expect("a report")
     }
 
+    /// The exit code and the report of a controller that ends by itself.
+    pub(crate) fn end_with_report(&mut self) -> (Option<i32>, Value) {
+        let mut stdout = self.process.stdout.take().expect("piped");
+        let report = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).map(|_| text)
+        });
+        let begun = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.said.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end: {:#?}", self.said),
+            }
+        }
+        let code = self.process.wait().expect("it has ended").code();
+        let text = report.join().expect("no panic").expect("a report");
+        (code, serde_json::from_str(&text).expect("a report"))
+    }
+
     pub(crate) fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

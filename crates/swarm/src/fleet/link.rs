@@ -12,12 +12,14 @@ use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::deal::Slice;
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Fatal, Shared, Stage};
+use async_nats::connection::State as Connection;
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use myriad_report::{AgentReport, FleetReport};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::time::interval;
+use tokio::time::{interval, timeout};
 
 /// How often agents are told what to do.
 const BEACON_EVERY: Duration = Duration::from_millis(100);
@@ -27,6 +29,9 @@ const AGENT_LOST: Duration = Duration::from_secs(3);
 
 /// How long figures are waited for that are newer than a moment.
 const REFRESHED_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long agents may take to say that they work for this controller no more.
+const RELEASED_WITHIN: Duration = Duration::from_secs(1);
 
 /// How far ahead the schedules of a fleet begin: agents know of them with the next beacon.
 pub(crate) const FLEET_SCHEDULE_AHEAD: Duration = Duration::from_millis(700);
@@ -266,10 +271,14 @@ impl Link {
         left.all(|view| view.callers_ended)
     }
 
-    /// Waits until figures are as of now.
+    /// Waits until figures are as of now, while there is a server over which they may come.
     pub(crate) fn refresh(&self) {
         let now = self.clock.now();
-        while !self.is_told(now) && self.clock.now().since(now) < REFRESHED_WITHIN {
+        let is_connected = || self.client.connection_state() == Connection::Connected;
+        while !self.is_told(now)
+            && is_connected()
+            && self.clock.now().since(now) < REFRESHED_WITHIN
+        {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -324,17 +333,16 @@ impl Link {
         }
     }
 
-    /// Lets all agents go.
+    /// Lets all agents go, all at once. Who does not hear it finds out by itself that nobody is there.
     pub(super) async fn release(&self) {
-        for member in &self.members {
+        let asked = self.members.iter().map(|member| {
             let run = self.run.clone();
             let request = written(&Request::Release { run });
             let subject = subject_of_agent(&member.id);
-            let asked = self.client.request(subject, request.into());
-            // Who does not answer finds out by itself that nobody is there.
-            let _ = tokio::time::timeout(Duration::from_secs(1), asked).await;
-        }
-        let _ = self.client.flush().await;
+            self.client.request(subject, request.into())
+        });
+        // Without a server the client queues all that it is given, and waits for ever to send it.
+        let _ = timeout(RELEASED_WITHIN, join_all(asked)).await;
     }
 }
 

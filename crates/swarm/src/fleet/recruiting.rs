@@ -21,13 +21,13 @@ use crate::run::{RunError, run_with_agents};
 use crate::scenario::Scenario;
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How far ahead the crowd starts, so that every agent knows in time.
 const START_AHEAD: Duration = Duration::from_millis(500);
@@ -35,6 +35,9 @@ const START_AHEAD: Duration = Duration::from_millis(500);
 /// How long an agent may take to say that it works for this controller. It says so again and again that it is there: who does not
 /// answer is asked again.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often it is looked at whether the run was interrupted.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(50);
 
 /// Agents that are asked at once. Most of those who say that they are there may be none.
 const CLAIMS_MAX: usize = 256;
@@ -84,10 +87,15 @@ pub fn run_fleet(
         controller: controller_name(),
     };
     let mut config = config.clone();
-    let (prepared, link) = runtime.block_on(recruiting.recruit(&mut config))?;
-    let result = run_with_agents(&config, interrupt, prepared, Arc::clone(&link));
-    runtime.block_on(link.release());
-    Ok(result?)
+    let recruited = runtime.block_on(recruiting.recruit(&mut config));
+    let result = recruited.and_then(|(prepared, link)| {
+        let result = run_with_agents(&config, interrupt, prepared, Arc::clone(&link));
+        runtime.block_on(link.release());
+        Ok(result?)
+    });
+    // The client may still look for its server, and look up its name. Nobody waits for that.
+    runtime.shutdown_background();
+    result
 }
 
 /// This process as agents name it.
@@ -296,23 +304,40 @@ impl Recruiting<'_> {
             (Arc::new(shared), clock),
             (states, clocks),
         );
-        if let Err(error) = self.prepare_all(&client, config, &mut claimed).await {
+        let prepared_all = self.prepare_all(&client, config, &mut claimed);
+        if let Err(error) = self.unless_interrupted(prepared_all).await {
             link.release().await;
             return Err(error);
         }
         let at = clock.now().plus(START_AHEAD);
-        let started = join_all(claimed.iter().map(|one| {
+        let started = try_join_all(claimed.iter().map(|one| {
             let run = self.run.clone();
             let request = Request::Start { run, at };
             self.ask_to_do(&client, &one.hello, request)
         }));
-        if let Err(error) = started.await.into_iter().collect::<Result<Vec<_>, _>>() {
+        if let Err(error) = self.unless_interrupted(started).await {
             link.release().await;
             return Err(error);
         }
         let clocks = claimed.iter().map(|one| one.clock);
         link.begin(clocks.collect(), at);
         Ok((prepared, link))
+    }
+
+    /// Does something that a lost agent or server would make long, until the run is interrupted.
+    async fn unless_interrupted<T>(
+        &self,
+        work: impl Future<Output = Result<T, FleetError>>,
+    ) -> Result<T, FleetError> {
+        let interrupted = async {
+            while !self.interrupt.is_made() {
+                sleep(INTERRUPT_EVERY).await;
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = interrupted => Err(FleetError::Interrupted),
+        }
     }
 
     /// Claims as many agents as are wanted, as they say that they are there. Those that are busy may become free.
@@ -355,7 +380,8 @@ impl Recruiting<'_> {
         if outcome.is_err() {
             surplus.append(&mut claimed);
         }
-        self.release_all(client, &surplus).await;
+        let released = self.release_all(client, &surplus);
+        let _ = timeout(CLAIMED_WITHIN, released).await;
         outcome?;
         // In the order of their names, so that the same fleet gets the same parts.
         claimed.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
@@ -385,12 +411,12 @@ impl Recruiting<'_> {
     }
 
     async fn release_all(&self, client: &Client, claimed: &[Claimed]) {
-        for one in claimed {
+        let released = claimed.iter().map(|one| async {
             let run = self.run.clone();
-            let _ = self
-                .ask(client, &one.hello.id, &Request::Release { run })
-                .await;
-        }
+            let request = Request::Release { run };
+            self.ask(client, &one.hello.id, &request).await
+        });
+        join_all(released).await;
     }
 
     async fn ask(&self, client: &Client, id: &str, request: &Request) -> Option<Answer> {
