@@ -407,6 +407,37 @@ fn an_agent_that_is_killed_is_named_with_its_terminals() {
 }
 
 #[test]
+fn what_a_killed_agent_was_to_send_is_unsent_and_a_threshold_may_demand_that_it_stays() {
+    let Some(nats) = Nats::start() else { return };
+    let server = Server::start(&["--drain", "1s"]);
+    let text = format!(
+        "thresholds = [\"agents:lost==0\"]\n[terminals]\ncount = 40\ntargets = [\"ws://{}/echo\"]\n\
+         [hold]\nduration = \"10s\"\nwarmup = \"2s\"\n[generator]\nthreads = 1\n[echo]\nrate = \"100/s\"\n",
+        server.address
+    );
+    let file = folder().join("unsent.toml");
+    std::fs::write(&file, text).expect("a file");
+    let file = file.display().to_string();
+    let mut agents = nats.agents(&["a", "b"]);
+    let more = ["--agents", "2", "--live", "plain"];
+    let mut running = Running::start(&mut controller(&nats, &file, &more));
+    agents[1].wait_for("b has 20 terminals");
+    running.wait_for("40");
+    agents[1].kill();
+    let (code, report) = running.end_with_report();
+    assert_eq!(code, Some(99), "{report:#}");
+    let verdict = &report["thresholds"][0];
+    assert_eq!(
+        (&verdict["value"], &verdict["passed"]),
+        (&1.0.into(), &false.into())
+    );
+    let count = |name: &str| report["echo"][name].as_u64().expect("a count");
+    // Whenever it was lost: together they are to send what the rate says in eight seconds.
+    assert!(count("unsent") > 0, "{report:#}");
+    assert_eq!(count("sent") + count("unsent"), 800, "{report:#}");
+}
+
+#[test]
 fn a_run_whose_nats_server_is_gone_for_good_ends_as_an_interrupted_one() {
     let server = Server::start(&["--drain", "1s"]);
     let file = scenario("gone.toml", &server, 40, "every = \"1s\"\npushes = 1000\n");

@@ -382,6 +382,7 @@ impl Run<'_> {
         self.end_schedules();
         if let Some(link) = &self.link {
             link.refresh();
+            link.count_unsent();
         }
         for push in self.collect(now, true) {
             self.live.show(&Line::Push(Box::new(push)));

@@ -350,6 +350,15 @@ pub(crate) struct Span {
     pub until: Nanos,
 }
 
+/// Messages that have fallen due by schedules.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Due {
+    /// Echoes, or publications of clients.
+    pub answered: u64,
+    /// Of each flow.
+    pub flows: Vec<u64>,
+}
+
 impl Shared {
     pub(crate) fn new(thread_count: usize, target_count: usize) -> Self {
         Self {
@@ -431,6 +440,16 @@ impl Shared {
         }
         account.open_by_target.fill(0);
         account.stalling_by_target.fill(0);
+    }
+
+    /// Notes what has fallen due at an agent that is lost, beyond what it told.
+    pub(crate) fn note_due(&self, agent: usize, due: &Due) {
+        if let Some(ledger) = &self.flows {
+            ledger.note_due(agent, &due.flows);
+        }
+        let mut account = self.account(agent);
+        let counts = &mut account.answered.counts;
+        counts.due = counts.due.max(due.answered);
     }
 
     /// Forgets what an agent has of publications that are measured: those before this number.

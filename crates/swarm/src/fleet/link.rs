@@ -8,6 +8,7 @@ use super::messages::{
 };
 use super::offset::{ControllerTime, Offset, wall_now};
 use super::state::{MachineState, State};
+use super::unsent;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::engine::deal::Slice;
 use crate::engine::plan::Plan;
@@ -242,6 +243,22 @@ impl Link {
             // Since then nobody knows what its terminals saw.
             view.lost = Some(view.came);
             self.shared.lose(agent, self.plan.get().map(|plan| &**plan));
+        }
+        self.count_unsent();
+    }
+
+    /// Counts what has fallen due at agents that are lost.
+    pub(crate) fn count_unsent(&self) {
+        let (Some(plan), Some(window)) = (self.plan.get(), self.shared.schedule()) else {
+            return;
+        };
+        let now = self.clock.now();
+        let views = self.views();
+        let lost = views.iter().enumerate();
+        let lost = lost.filter(|(_, view)| view.lost.is_some());
+        for (agent, _) in lost {
+            let due = unsent::due_of(plan, self.members[agent].slice, window, now);
+            self.shared.note_due(agent, &due);
         }
     }
 

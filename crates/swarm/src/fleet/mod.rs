@@ -8,7 +8,8 @@
 //! * `division`: who gets how much of the crowd (`crate::engine::deal` is the result); `offset`: whose clock is how far off;
 //! * `agent`: waits for a controller and works for it; `preparing`: reads its scenario; `threads`: an agent's threads;
 //! * `recruiting`: a controller finds its agents and prepares them; `link`: what it hears of them then;
-//! * `state`: an agent's figures on their way; `pushes`: which publications an agent believes in.
+//! * `state`: an agent's figures on their way; `pushes`: which publications an agent believes in; `unsent`: what a lost
+//!   agent was to send.
 
 mod agent;
 mod division;
@@ -20,6 +21,7 @@ mod pushes;
 mod recruiting;
 mod state;
 mod threads;
+mod unsent;
 
 pub use agent::{AgentOptions, serve_agent};
 pub(crate) use link::{FLEET_SCHEDULE_AHEAD, Link};

@@ -51,7 +51,7 @@ pub(super) fn warnings(fleet: &FleetReport) -> Vec<String> {
     let lost = fleet.agents.iter().filter_map(|agent| {
         let loss = loss(agent)?;
         Some(format!(
-            "{loss}: what these saw after that is unknown, and counts neither as received nor as missing"
+            "{loss}: what these saw after that is unknown, and counts neither as received nor as missing; what these were to send by a schedule counts as unsent"
         ))
     });
     let error = clock_error_ms(fleet);

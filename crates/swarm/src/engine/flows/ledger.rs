@@ -151,6 +151,13 @@ impl FlowLedger {
         self.set_incomplete(agent, 0);
     }
 
+    /// Notes what has fallen due at an agent, by flow, if that is more than it told.
+    pub(crate) fn note_due(&self, agent: usize, due: &[u64]) {
+        for (figures, due) in lock(&self.figures[agent]).iter_mut().zip(due) {
+            figures.due = figures.due.max(*due);
+        }
+    }
+
     fn set_incomplete(&self, agent: usize, count: u64) {
         let mut by_agent = lock(&self.incomplete_by_agent);
         by_agent[agent] = count;

@@ -44,6 +44,8 @@ pub enum Metric {
     Churned,
     /// Open connections that the server or the network ended.
     Lost,
+    /// Agents of a fleet that were lost; none of a run without a fleet, so that one scenario serves both.
+    AgentsLost,
     /// Publications that clients should have got and did not.
     Missed,
     /// Publications missing before a later one.
@@ -138,7 +140,7 @@ impl Trip {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 71] = [
+const METRICS: [(&str, Metric); 72] = [
     ("echo:failed", Metric::Echo(Trip::Failed)),
     ("client-publish:failed", Metric::ClientPublish(Trip::Failed)),
     ("delivery:failed", Metric::Delivery(Trip::Failed)),
@@ -159,6 +161,7 @@ const METRICS: [(&str, Metric); 71] = [
     ("closes", Metric::Closes),
     ("churned", Metric::Churned),
     ("lost", Metric::Lost),
+    ("agents:lost", Metric::AgentsLost),
     ("missed", Metric::Missed),
     ("gaps", Metric::Gaps),
     ("duplicates", Metric::Duplicates),
@@ -278,6 +281,7 @@ impl Metric {
             | Self::Closes
             | Self::Churned
             | Self::Lost
+            | Self::AgentsLost
             | Self::Missed
             | Self::Gaps
             | Self::Duplicates
@@ -351,6 +355,11 @@ impl Metric {
             Self::Closes => Some(float(report.closes.values().sum())),
             Self::Churned => Some(float(report.churn.churned)),
             Self::Lost => Some(float(report.churn.lost)),
+            Self::AgentsLost => {
+                let agents = report.fleet.iter().flat_map(|fleet| &fleet.agents);
+                let lost = agents.filter(|agent| agent.lost_s.is_some());
+                Some(float(lost.count() as u64))
+            }
             Self::Missed => Some(float(report.messages.missed)),
             Self::Gaps => Some(float(report.messages.gaps)),
             Self::Duplicates => Some(float(report.messages.duplicates)),
