@@ -137,6 +137,12 @@ fn four_agents_count_what_one_machine_does_whatever_strangers_say() {
     assert_eq!(counts(&fleet), counts(&alone), "{fleet:#}");
     assert_eq!(fleet["pushes"][0]["received"], 402);
     check_terminals(&fleet, 402);
+    for figure in ["cpu_share_max", "machine_cpu_share_max"] {
+        let agents = fleet["fleet"]["agents"].as_array().expect("agents");
+        let of_agents = agents.iter().filter_map(|agent| agent[figure].as_f64());
+        let busiest = of_agents.fold(0.0, f64::max);
+        assert_eq!(fleet["crowd"][figure].as_f64(), Some(busiest), "{fleet:#}");
+    }
     for (agent, name) in fleet["fleet"]["agents"]
         .as_array()
         .expect("agents")

@@ -383,6 +383,7 @@ impl Run<'_> {
         if let Some(link) = &self.link {
             link.refresh();
             link.count_unsent();
+            self.watch.take(&link.end_measuring());
         }
         for push in self.collect(now, true) {
             self.live.show(&Line::Push(Box::new(push)));

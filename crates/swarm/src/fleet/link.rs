@@ -81,6 +81,8 @@ pub(crate) struct Link {
     plan: OnceLock<Arc<Plan>>,
     /// When it begins. Before that nobody can be lost.
     begun: OnceLock<Nanos>,
+    /// Set when it is measured no more: what agents use to close it is no figure of the run.
+    measured: OnceLock<()>,
 }
 
 impl Link {
@@ -101,6 +103,7 @@ impl Link {
             views: Mutex::new(views),
             plan: OnceLock::new(),
             begun: OnceLock::new(),
+            measured: OnceLock::new(),
         });
         tokio::spawn(Arc::clone(&link).answer_clocks(clocks));
         tokio::spawn(Arc::clone(&link).handle_states(states));
@@ -186,7 +189,9 @@ impl Link {
             view.came = now;
             view.stage = state.stage;
             view.callers_ended = state.callers_ended;
-            view.machine = state.machine;
+            if self.measured.get().is_none() {
+                view.machine = state.machine;
+            }
         }
         let at = state.at;
         state.into_account(&self.shared, agent, &self.shared.ledger.open());
@@ -298,6 +303,14 @@ impl Link {
         {
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Ends the measuring: what the machines of all agents have used until now.
+    pub(crate) fn end_measuring(&self) -> MachineState {
+        let views = self.views();
+        let _ = self.measured.set(());
+        drop(views);
+        self.machine()
     }
 
     /// What the machines of all agents use: the busiest of them, and their memory together.
