@@ -7,7 +7,8 @@ use clap::{Arg, Command};
 /// Adds a tip for a value that follows its flag after a space where the flag wants `=`, as in `--dev no`: such a value is
 /// taken for an argument of its own, and refused without a word about the flag.
 pub(crate) fn advise(mut error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
-    if let Some(tip) = equals_tip(&error, command, words) {
+    let tip = equals_tip(&error, command, words).or_else(|| other_word_tip(&error, words));
+    if let Some(tip) = tip {
         let tips = vec![StyledStr::from(tip)];
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
@@ -41,6 +42,32 @@ fn equals_tip(error: &clap::Error, command: &Command, words: &[String]) -> Optio
         .filter_map(|(flag, _)| Some((flag, wants_equals(flag)?)));
     let (flag, arg) = flags.next()?;
     Some(format!("write {flag}={}", meant(arg, value)))
+}
+
+/// What `swarm` has for flags of k6, wrk, wrk2, hey and oha.
+const OF_OTHER_TOOLS: [(&[&str], &str); 2] = [
+    (
+        &["--rps", "--rate", "--qps", "-R", "-q"],
+        "a rate belongs to what is sent: give --echo RATE, --request-rate RATE with --request URL, or `rate` of a flow in a scenario",
+    ),
+    (
+        &["-n", "--requests", "--iterations", "-i"],
+        "a run lasts for a time: give --duration TIME (-d), and a rate such as --echo RATE or --request-rate RATE",
+    ),
+];
+
+/// The way to do here what a flag of another tool asks for.
+fn other_word_tip(error: &clap::Error, words: &[String]) -> Option<String> {
+    let is_swarm = words.get(1).is_some_and(|word| word == "swarm");
+    if !is_swarm || error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let mut of_others = OF_OTHER_TOOLS.iter();
+    let (_, tip) = of_others.find(|(flags, _)| flags.contains(&flag.as_str()))?;
+    Some((*tip).to_owned())
 }
 
 /// The value as the flag takes it: `no` is `false` to one that takes only `true` and `false`.
@@ -82,6 +109,23 @@ mod tests {
             let said = said(line);
             assert!(said.contains(tip), "{line}: {said}");
         }
+    }
+
+    #[test]
+    fn flags_of_other_tools_lead_to_what_is_given_here() {
+        for (flags, tip) in [
+            ("--rps 100", "--request-rate RATE"),
+            ("--rate=100", "--echo RATE"),
+            ("-R1000", "--echo RATE"),
+            ("-q 5", "--echo RATE"),
+            ("-n 100", "--duration TIME"),
+        ] {
+            let said = said(&format!("myriad swarm ws://127.0.0.1:1/ {flags}"));
+            assert!(said.contains(tip), "{flags}: {said}");
+            assert!(!said.contains("as a value"), "{flags}: {said}");
+        }
+        let said = said("myriad arena -n 100");
+        assert!(!said.contains("--duration TIME"), "{said}");
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(super) struct FindMaxArguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Language of that page
-    #[arg(long, value_enum, default_value = "en")]
+    #[arg(long, value_enum, default_value = "en", requires = "html")]
     lang: LanguageName,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct ReportingArguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Language of that page
-    #[arg(long, value_enum, default_value = "en")]
+    #[arg(long, value_enum, default_value = "en", requires = "html")]
     lang: LanguageName,
     /// Write a sample of each second here, as a line of JSON [default: not written]
     #[arg(long, value_name = "FILE")]
