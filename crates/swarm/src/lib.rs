@@ -102,7 +102,8 @@ pub use report::output::Destination;
 pub use report::reporting::{Language, Reporting};
 pub use run::{RunError, run};
 pub use scenario::{
-    Fault, Place, Problem, STARTER, Scenario, ScenarioError, position, schema, time_range,
+    Fault, Place, Problem, STARTER, Scenario, ScenarioError, key_of_option, position, schema,
+    time_range,
 };
 pub use search::{Growth, Search, SearchError, find_max};
 pub use stamp::Filler;

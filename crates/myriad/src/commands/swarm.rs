@@ -41,7 +41,7 @@ const EXIT_THRESHOLD: u8 = 99;
     subcommand_negates_reqs = true,
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; storm:back, :dropped; comeback:p50, :p99, :slowest, :back, :missing, :given-up, :attempts, :errors, :missed; stall:stalled, :resumed, :ended, :closed, :reset, :p50, :slowest, :missing; vanish:vanished, :noticed, :unnoticed, :p50, :slowest, :all; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; reopening; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
+                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; agents:lost; storm:back, :dropped; comeback:p50, :p99, :slowest, :back, :missing, :given-up, :attempts, :errors, :missed; stall:stalled, :resumed, :ended, :closed, :reset, :p50, :slowest, :missing; vanish:vanished, :noticed, :unnoticed, :p50, :slowest, :all; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; reopening; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -299,10 +299,22 @@ impl What {
         if is_file && Path::new(text).extension().is_some_and(|end| end == "toml") {
             return Ok(Self::Scenario(text.into()));
         }
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        let is_known = |scheme: &str| SCHEMES.iter().any(|it| it.eq_ignore_ascii_case(scheme));
+        if !scheme.is_some_and(is_known) {
+            return Err(
+                "this is neither a URL that clients connect to nor a scenario; write ws://HOST:PORT/PATH, http://HOST:PORT/PATH or tcp://HOST:PORT \
+                 (wss://, https:// and tls:// with TLS), or a scenario whose name ends in .toml"
+                    .to_owned(),
+            );
+        }
         let target = Target::parse(text).map_err(|error| error.to_string())?;
         Ok(Self::Target(target))
     }
 }
+
+/// What URLs of targets begin with.
+const SCHEMES: [&str; 6] = ["ws", "wss", "http", "https", "tcp", "tls"];
 
 /// Runs the crowd to its end, or does something with files.
 pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
@@ -382,6 +394,19 @@ fn exit_code(report: &Report) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_neither_a_target_nor_a_scenario_is_told_what_both_look_like() {
+        for text in ["mine", "mine.yaml", "scenarios/", "ftp://127.0.0.1/", "run"] {
+            let said = What::parse(text).expect_err(text);
+            for form in ["ws://", "http://", "tcp://", ".toml"] {
+                assert!(said.contains(form), "{text}: {said}");
+            }
+        }
+        assert!(matches!(What::parse("a.toml"), Ok(What::Scenario(_))));
+        let target = What::parse("WS://127.0.0.1:1/a.toml");
+        assert!(matches!(target, Ok(What::Target(_))));
+    }
 
     #[test]
     fn every_option_is_documented_and_nothing_else() {

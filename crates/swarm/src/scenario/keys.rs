@@ -86,6 +86,12 @@ fn option_at(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
+/// The key of a scenario that an option of the command line is, such as `tls.insecure` of `--insecure`.
+#[must_use]
+pub fn key_of_option(option: &str) -> Option<&'static str> {
+    key_of(option)
+}
+
 fn key_of(option: &str) -> Option<&'static str> {
     let found = KEYS.iter().find(|(known, _)| *known == option);
     found.map(|(_, key)| *key)

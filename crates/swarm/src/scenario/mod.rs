@@ -21,6 +21,7 @@ mod quantity;
 mod talk;
 
 pub use fault::{Fault, Place, Problem, ScenarioError};
+pub use keys::key_of_option;
 pub use quantity::{position, time_range};
 
 use crate::config::Config;

@@ -2,7 +2,9 @@
 
 use super::{Arguments, What};
 use crate::{BAD_ARGUMENTS, say};
-use myriad_swarm::{STARTER, Scenario, ScenarioError, report_schema, schema, search_schema};
+use myriad_swarm::{
+    STARTER, Scenario, ScenarioError, key_of_option, report_schema, schema, search_schema,
+};
 use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
@@ -65,10 +67,17 @@ impl fmt::Display for Refused {
             Self::AgentsAlone => f.write_str(
                 "--nats runs a scenario with agents; write the run into a file (myriad swarm init)",
             ),
-            Self::Option(option) => write!(
-                f,
-                "{option} does not go beside a scenario; change its key with --set KEY=VALUE (docs/scenarios.md has the keys)"
-            ),
+            Self::Option(option) => match key_of_option(option) {
+                Some(key) => write!(
+                    f,
+                    "{option} does not go beside a scenario; change its key with --set {key}={}",
+                    if option == "--insecure" { "true" } else { "VALUE" }
+                ),
+                None => write!(
+                    f,
+                    "{option} does not go beside a scenario; change its key with --set KEY=VALUE (docs/scenarios.md has the keys)"
+                ),
+            },
             Self::Scenario(error) => error.fmt(f),
         }
     }
@@ -122,6 +131,13 @@ fn foreign_option(word: &str) -> Option<&str> {
 pub(super) fn init(path: &Path) -> ExitCode {
     if path.as_os_str() == "-" {
         return print(STARTER);
+    }
+    if path.extension().is_none_or(|end| end != "toml") {
+        say(format_args!(
+            "error: the name of a scenario ends in .toml; write myriad swarm init {}",
+            path.with_extension("toml").display()
+        ));
+        return ExitCode::from(BAD_ARGUMENTS);
     }
     let written =
         std::fs::File::create_new(path).and_then(|mut file| file.write_all(STARTER.as_bytes()));
@@ -193,5 +209,14 @@ mod tests {
         assert_eq!(foreign_option("--echo=5"), Some("--echo"));
         assert_eq!(foreign_option("-HA: b"), Some("--header"));
         assert_eq!(foreign_option("-k"), Some("--insecure"));
+        for (option, change) in [
+            ("--insecure", "--set tls.insecure=true"),
+            ("--echo", "--set echo.rate=VALUE"),
+            ("--churn", "--set churn.rate=VALUE"),
+            ("--spread", "--set publish.spread=VALUE"),
+        ] {
+            let said = Refused::Option(option.to_owned()).to_string();
+            assert!(said.ends_with(change), "{said}");
+        }
     }
 }
