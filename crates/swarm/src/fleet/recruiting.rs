@@ -257,6 +257,15 @@ where
     }
 }
 
+/// Numbers agents of one name, which stand next to each other: several on one machine have its name.
+fn name_apart(claimed: &mut [Claimed]) {
+    for same in claimed.chunk_by_mut(|one, other| one.hello.name == other.hello.name) {
+        for (one, number) in same.iter_mut().zip(1..).skip(1) {
+            one.hello.name = format!("{} ({number})", one.hello.name);
+        }
+    }
+}
+
 /// A controller that looks for agents.
 struct Recruiting<'a> {
     fleet: &'a FleetOptions,
@@ -385,6 +394,7 @@ impl Recruiting<'_> {
         outcome?;
         // In the order of their names, so that the same fleet gets the same parts.
         claimed.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
+        name_apart(&mut claimed);
         Ok(claimed)
     }
 
@@ -460,6 +470,19 @@ mod tests {
             capacity: Capacity::default(),
             busy_with: None,
         }
+    }
+
+    #[test]
+    fn agents_of_one_name_are_told_apart() {
+        let claimed = |number| Claimed {
+            hello: hello(number),
+            clock: Offset::default(),
+        };
+        let mut all = [claimed(1), claimed(2), claimed(3)];
+        all[2].hello.name = "b".to_owned();
+        name_apart(&mut all);
+        let names = all.iter().map(|one| one.hello.name.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "a (2)", "b"]);
     }
 
     #[test]
