@@ -297,9 +297,7 @@ impl Link {
     pub(crate) fn refresh(&self) {
         let now = self.clock.now();
         let is_connected = || self.client.connection_state() == Connection::Connected;
-        while !self.is_told(now)
-            && is_connected()
-            && self.clock.now().since(now) < REFRESHED_WITHIN
+        while !self.is_told(now) && is_connected() && self.clock.now().since(now) < REFRESHED_WITHIN
         {
             std::thread::sleep(Duration::from_millis(10));
         }

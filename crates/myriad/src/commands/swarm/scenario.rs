@@ -71,7 +71,11 @@ impl fmt::Display for Refused {
                 Some(key) => write!(
                     f,
                     "{option} does not go beside a scenario; change its key with --set {key}={}",
-                    if option == "--insecure" { "true" } else { "VALUE" }
+                    if option == "--insecure" {
+                        "true"
+                    } else {
+                        "VALUE"
+                    }
                 ),
                 None => write!(
                     f,
