@@ -243,8 +243,14 @@ impl Comparison {
                 format!(" {few} rest on too little to tell a change from chance: run for longer.")
             }
         };
+        let is_lonely = |row: &&Row| row.before.is_some() != row.after.is_some();
+        let lonely = match self.rows.iter().filter(is_lonely).count() {
+            0 => String::new(),
+            1 => " 1 is in one of the reports only, and was not compared.".to_owned(),
+            many => format!(" {many} are in one of the reports only, and were not compared."),
+        };
         format!(
-            "{} got worse by more than {}%, {} better.{few}",
+            "{} got worse by more than {}%, {} better.{few}{lonely}",
             figures(count(Change::Worse)),
             (self.tolerance * 1e4).round() / 100.0,
             count(Change::Better)
@@ -394,6 +400,17 @@ mod tests {
         let text = comparison.render(100, Paint::Plain);
         let said = "No figure got worse by more than 5%, 0 better.";
         assert!(text.contains(said), "{text}");
+    }
+
+    #[test]
+    fn what_one_report_does_not_have_is_said_not_to_be_compared() {
+        let comparison = compared(|report| report.fanout = None);
+        assert!(!comparison.got_worse());
+        let text = comparison.render(200, Paint::Plain);
+        assert!(
+            text.contains("are in one of the reports only, and were not compared."),
+            "{text}"
+        );
     }
 
     #[test]
