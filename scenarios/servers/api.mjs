@@ -3,7 +3,7 @@
 //   node api.mjs [--port PORT] [--keep MILLISECONDS] [--last COUNT] [--fail EVERY] [--timeout EVERY] [--drop EVERY] [--cut EVERY]
 //
 //   GET /items?page=N    200 with {"page":N,"items":[...]}
-//   POST /items          201 with {"id":"..."}, the `id` of the request
+//   POST /items          201 with {"id":"..."}, the `id` of the request; 400 if it is no JSON object
 //   GET /items/ID        404
 //   GET /count           how often each of these came, by method, with the faults; and the connections
 //
@@ -38,6 +38,14 @@ function fault() {
   return found;
 }
 
+function create(body, answer) {
+  try {
+    say(answer, 201, { id: JSON.parse(body).id });
+  } catch {
+    say(answer, 400, { error: "no JSON object" });
+  }
+}
+
 function serve(request, body, answer) {
   const url = new URL(request.url, "http://api");
   if (url.pathname === "/count") return say(answer, 200, counts);
@@ -56,7 +64,7 @@ function serve(request, body, answer) {
       answer.write("{", () => request.socket.destroy());
       return;
   }
-  if (request.method === "POST") return say(answer, 201, { id: JSON.parse(body).id });
+  if (request.method === "POST") return create(body, answer);
   say(answer, 200, { page: Number(url.searchParams.get("page")), items: ITEMS });
 }
 
