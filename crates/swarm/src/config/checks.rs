@@ -17,7 +17,7 @@ use crate::report::output::Destination;
 use crate::stamp::STAMP_BYTES;
 use crate::target::Target;
 use hyper::header::{HeaderName, HeaderValue};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 impl Config {
@@ -305,7 +305,9 @@ impl Config {
     fn unknown_flow(&self, threshold: &Threshold) -> Option<ThresholdRefused> {
         let name = threshold.flow()?;
         let flows = self.flows.iter().flat_map(|flows| &flows.flows);
-        let known: Vec<String> = flows.map(|flow| flow.name.clone()).collect();
+        // Names that are given twice are refused later.
+        let known: BTreeSet<String> = flows.map(|flow| flow.name.clone()).collect();
+        let known: Vec<String> = known.into_iter().collect();
         let is_known = known.iter().any(|it| it == name);
         (!is_known).then(|| ThresholdRefused::NoFlow {
             name: name.to_owned(),

@@ -52,6 +52,11 @@ impl Document {
             let span = error.span().unwrap_or(0..0);
             let key = path_at(&table, span.start).unwrap_or_default();
             let mut problem = problem_of(error.message(), &key);
+            if let Problem::Value(said) = &problem
+                && let Some(unknown) = unknown_variable(&table, said)
+            {
+                problem = unknown;
+            }
             // The name of a variable is taken for a key of the scenario.
             if let Problem::UnknownKey { key, nearest, .. } = &mut problem
                 && text_at(&table, &format!("variables.{key}")).is_some()
@@ -159,8 +164,19 @@ impl Document {
             // Variables are texts, and so is a value that is no TOML.
             let parsed = parsed.ok().filter(|_| !key.starts_with("variables."));
             let parsed = parsed.unwrap_or(DeValue::String(Cow::Borrowed(value)));
-            put(&mut table, key, placed(parsed, at), at)
-                .ok_or_else(|| ScenarioError::Set(format!("{key}={value}")))?;
+            let unknown = unknown_name(&table, key);
+            put(&mut table, key, placed(parsed, at), at).ok_or_else(|| {
+                let given = format!("{key}={value}");
+                match unknown {
+                    Some((list, name, known)) => ScenarioError::SetName {
+                        given,
+                        list,
+                        name,
+                        known,
+                    },
+                    None => ScenarioError::Set(given),
+                }
+            })?;
         }
         Ok(table)
     }
@@ -249,6 +265,41 @@ fn put<'a>(
         }
         _ => None,
     }
+}
+
+/// The list of tables that a key goes through, the name that is not in it, and those that are.
+fn unknown_name(table: &DeTable<'_>, key: &str) -> Option<(String, String, Vec<String>)> {
+    let (list, rest) = key.split_once('.')?;
+    let (name, _) = rest.split_once('.')?;
+    let DeValue::Array(items) = table.get(list)?.get_ref() else {
+        return None;
+    };
+    let known = items.iter().filter_map(|item| {
+        let DeValue::Table(table) = item.get_ref() else {
+            return None;
+        };
+        Some(table.get("name")?.get_ref().as_str()?.to_owned())
+    });
+    let known: Vec<String> = known.collect();
+    let is_unknown = !known.is_empty() && !known.iter().any(|it| it == name);
+    is_unknown.then(|| (list.to_owned(), name.to_owned(), known))
+}
+
+/// The variable in a value that cannot be read, if the scenario does not have it. What was said quotes the value.
+fn unknown_variable(table: &DeTable<'_>, said: &str) -> Option<Problem> {
+    let (_, rest) = said.split_once("${")?;
+    let (name, _) = rest.split_once('}')?;
+    let variables = table.get("variables").map(Spanned::get_ref);
+    let known: Vec<String> = match variables {
+        Some(DeValue::Table(table)) => table.keys().map(|it| it.get_ref().to_string()).collect(),
+        _ => Vec::new(),
+    };
+    let is_unknown = !known.iter().any(|it| it == name);
+    is_unknown.then(|| Problem::NoVariable {
+        name: name.to_owned(),
+        nearest: nearest(name, &known),
+        known,
+    })
 }
 
 /// Whether one of several tables has that name, as flows have: `flows.chat.rate` is a key of the flow `chat`.

@@ -2,6 +2,7 @@
 
 use crate::config::CaError;
 use crate::config_error::{ConfigError, ThresholdRefused};
+use crate::nearest::nearest;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -26,6 +27,17 @@ pub enum ScenarioError {
     },
     /// `--set` does not have the form `KEY=VALUE`, or its key goes through something that is no table: as given.
     Set(String),
+    /// The key of `--set` goes through a list of tables that has none of that name.
+    SetName {
+        /// As given.
+        given: String,
+        /// The list.
+        list: String,
+        /// The name.
+        name: String,
+        /// All names in it.
+        known: Vec<String>,
+    },
     /// A threshold of the command line, and why it cannot be judged.
     Threshold(String, ThresholdRefused),
     /// Something in it is wrong.
@@ -49,6 +61,15 @@ impl fmt::Display for ScenarioError {
                 f,
                 "--set {given}: write KEY=VALUE with a key of the scenario, such as terminals.count=200"
             ),
+            Self::SetName {
+                given,
+                list,
+                name,
+                known,
+            } => {
+                write!(f, "--set {given}: nothing in {list} is named `{name}`; ")?;
+                write_choice(f, nearest(name, known), known)
+            }
             Self::Threshold(expression, problem) => {
                 write!(f, "--threshold '{expression}': {problem}")
             }
@@ -97,6 +118,15 @@ pub enum Problem {
         /// One that exists.
         nearest: Option<String>,
         /// All that exist there.
+        known: Vec<String>,
+    },
+    /// A value has a variable that the scenario does not have.
+    NoVariable {
+        /// As written.
+        name: String,
+        /// One that it has.
+        nearest: Option<String>,
+        /// All that it has.
         known: Vec<String>,
     },
     /// A variable that stands nowhere in the scenario.
@@ -193,6 +223,17 @@ impl fmt::Display for Problem {
                 nearest,
                 known,
             } => write_unknown_variable(f, name, nearest.as_deref(), known),
+            Self::NoVariable {
+                name,
+                nearest,
+                known,
+            } => {
+                write!(f, "[variables] has no `{name}`; ")?;
+                match known[..] {
+                    [] => write!(f, "write its value there"),
+                    _ => write_choice(f, nearest.clone(), known),
+                }
+            }
             Self::MissingKey(key) => write!(f, "the key `{key}` is missing; write it too"),
             Self::Value(said) => f.write_str(said),
             Self::NoTarget => f.write_str(

@@ -1,5 +1,7 @@
 //! The keys of a scenario by the options of the command line, which the checks of a run speak of.
 
+use crate::nearest::nearest;
+
 /// Each option that has a key.
 const KEYS: [(&str, &str); 57] = [
     ("--connections", "terminals.count"),
@@ -92,6 +94,12 @@ pub fn key_of_option(option: &str) -> Option<&'static str> {
     key_of(option)
 }
 
+/// The key that somebody has probably meant; none where this one exists.
+pub(crate) fn nearest_key(key: &str) -> Option<String> {
+    let known: Vec<String> = KEYS.iter().map(|(_, key)| (*key).to_owned()).collect();
+    nearest(key, &known).filter(|nearest| nearest != key)
+}
+
 fn key_of(option: &str) -> Option<&'static str> {
     let found = KEYS.iter().find(|(known, _)| *known == option);
     found.map(|(_, key)| *key)
@@ -110,6 +118,10 @@ mod tests {
         );
         assert_eq!(first_key(message), Some("echo.rate"));
         assert_eq!(in_keys("nothing -- at all"), "nothing -- at all");
+        let meant = nearest_key("terminals.cuont");
+        assert_eq!(meant.as_deref(), Some("terminals.count"));
+        assert_eq!(nearest_key("terminals.count"), None);
+        assert_eq!(nearest_key("flows.chat.rate"), None);
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub(super) fn problem_of(said: &str, key: &str) -> Problem {
     if said.starts_with("invalid type: map, expected a sequence") && LISTS.contains(&key) {
         return Problem::OneBracket(key.to_owned());
     }
+    let text = said.strip_prefix("invalid type: string ");
+    if let Some(text) = text.and_then(|it| it.strip_suffix(", expected a sequence")) {
+        return Problem::Value(format!("this is a list; write [{text}]"));
+    }
     let Some(key) = quoted.next().filter(|_| said.starts_with("unknown field")) else {
         return Problem::Value(said.to_owned());
     };

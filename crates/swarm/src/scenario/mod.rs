@@ -22,6 +22,7 @@ mod talk;
 
 pub use fault::{Fault, Place, Problem, ScenarioError};
 pub use keys::key_of_option;
+pub(crate) use keys::nearest_key;
 pub use quantity::{position, time_range};
 
 use crate::config::Config;

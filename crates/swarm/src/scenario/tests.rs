@@ -326,6 +326,33 @@ fn what_set_gives_takes_the_place_of_the_file() {
 }
 
 #[test]
+fn a_slip_in_the_name_of_a_flow_or_a_variable_is_told() {
+    let flow = with_flow("'${stamp}'", "");
+    let refused = said(&flow, &["flows.chta.rate=5"]);
+    assert_eq!(
+        refused,
+        "--set flows.chta.rate=5: nothing in flows is named `chta`; did you mean `chat`?"
+    );
+    let target =
+        "[variables]\nserver = \"127.0.0.1:1\"\n[terminals]\ntargets = [\"ws://${sever}/raw\"]\n";
+    let refused = said(target, &[]);
+    assert!(
+        refused.contains("[variables] has no `sever`; did you mean `server`?"),
+        "{refused}"
+    );
+    let none = said("[terminals]\ncount = \"${many}\"\ntargets = []\n", &[]);
+    assert!(
+        none.contains("[variables] has no `many`; write its value there"),
+        "{none}"
+    );
+    let single = said("[terminals]\ntargets = \"ws://127.0.0.1:1/\"\n", &[]);
+    assert!(
+        single.contains("this is a list; write [\"ws://127.0.0.1:1/\"]"),
+        "{single}"
+    );
+}
+
+#[test]
 fn variables_stand_for_texts() {
     let scenario = parse(STARTER, &["variables.server=127.0.0.1:77"]).expect("a scenario");
     assert_eq!(

@@ -17,7 +17,7 @@ use crate::report::generator::is_limit;
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::run::{RunError, run};
-use crate::scenario::{COUNT_KEY, Scenario, ScenarioError};
+use crate::scenario::{COUNT_KEY, Scenario, ScenarioError, nearest_key};
 use bisection::{Bisection, Bounds, Next};
 use myriad_report::{
     GeneratorCheck, Knee, Outcome, Purpose, Report, SearchOutcome, SearchReport, Trial, Unit,
@@ -84,10 +84,13 @@ impl fmt::Display for SearchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scenario(error) => error.fmt(f),
-            Self::NoValue(key) => write!(
-                f,
-                "the scenario has no {key}; give --from VALUE, or another --key (docs/scenarios.md has the keys)"
-            ),
+            Self::NoValue(key) => match nearest_key(key) {
+                Some(nearest) => write!(f, "the scenario has no {key}; did you mean {nearest}?"),
+                None => write!(
+                    f,
+                    "the scenario has no {key}; give --from VALUE, or another --key (docs/scenarios.md has the keys)"
+                ),
+            },
             Self::NoNumber(key, text) => write!(
                 f,
                 "{key} is '{text}', which is no count and no rate; give another --key, such as terminals.count"
