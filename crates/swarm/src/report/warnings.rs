@@ -311,7 +311,8 @@ fn warnings_of_urls(
 fn advice(failure: Failure, figures: &Figures) -> Option<String> {
     let said = figures.answers.get(&failure);
     // The whole is in `server_said`.
-    let said = said.map(|said| &said[..said.len().min(SAID_BYTES_MAX)]);
+    let said = said.map(|said| quoted(said));
+    let said = said.as_deref();
     let step = match failure {
         Failure::HandshakeTimeout if figures.totals.opened == 0 => Some(
             "the server accepts connections and answers no upgrade: is this its WebSocket port?",
@@ -330,6 +331,23 @@ fn advice(failure: Failure, figures: &Figures) -> Option<String> {
         }
         (None, None) => None,
     }
+}
+
+/// As much of what a server said as a sentence quotes. The reason of an answer over HTTP is in its body: of a long head the first line
+/// stands for the rest.
+fn quoted(said: &[u8]) -> Vec<u8> {
+    let head_end = memchr::memmem::find(said, b"\r\n\r\n");
+    let line_end = memchr::memmem::find(said, b"\r\n");
+    let mut quoted = match (head_end, line_end) {
+        (Some(head_end), Some(line_end))
+            if said.len() > SAID_BYTES_MAX && said.starts_with(b"HTTP/") =>
+        {
+            [&said[..line_end], b" ... ", &said[head_end + 4..]].concat()
+        }
+        _ => said.to_vec(),
+    };
+    quoted.truncate(SAID_BYTES_MAX);
+    quoted
 }
 
 /// Who said the words that are quoted.
@@ -479,6 +497,19 @@ mod tests {
             "\"<h1>N\u{f6}</h1>\\u{1b}[2J\\r\\nbye\u{fffd}\\u{0}\""
         );
         assert_eq!(printable("a\u{202e}b".as_bytes()), "\"a\\u{202e}b\"");
+    }
+
+    #[test]
+    fn the_body_of_an_answer_is_quoted_behind_a_long_head() {
+        let said = format!(
+            "HTTP/1.1 404 Not Found\r\nx: {}\r\n\r\nno such stream",
+            "y".repeat(SAID_BYTES_MAX)
+        );
+        let quoted = |said: &str| String::from_utf8(quoted(said.as_bytes())).unwrap();
+        assert_eq!(quoted(&said), "HTTP/1.1 404 Not Found ... no such stream");
+        let short = "HTTP/1.1 404 Not Found\r\nx: y\r\n\r\nno such stream";
+        assert_eq!(quoted(short), short);
+        assert_eq!(quoted(&"z".repeat(1000)).len(), SAID_BYTES_MAX);
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl TlsFailure {
     pub(crate) fn next_step(self) -> Option<&'static str> {
         Some(match self {
             Self::UnknownIssuer => {
-                "nobody whom this machine trusts has signed the server's certificate: name your own CA with --ca FILE, or give --insecure in a test"
+                "nobody whom this machine trusts has signed the server's certificate: name your own CA with --ca FILE (the certificate of the CA itself, and not the server's), or give --insecure in a test"
             }
             Self::Expired => {
                 "the server's certificate has expired: renew it, or check this machine's clock"
