@@ -235,7 +235,7 @@ impl Failure {
                 "the kernel's memory for sockets ran out: open fewer connections, see net.ipv4.tcp_mem"
             }
             Self::SessionTimeout => {
-                "the server upgrades and does not answer `connect` or `subscribe`, or what a scenario says in [opening], in time: is this the right endpoint, and are these the right answers? If so lower --connect-rate, or raise --handshake-timeout"
+                "the server upgrades and does not answer `connect` or `subscribe`, or what a scenario says in [opening], in time: is this the right endpoint, and are these the right answers (spaces count)? If so lower --connect-rate, or raise --handshake-timeout"
             }
             Self::MessageTooLarge | Self::FrameInvalid => {
                 "check [framing] against what the server speaks: a wrong delimiter, or a wrong width or order of the length, makes messages look large; if they are so large, raise message-max"
@@ -251,6 +251,12 @@ impl Failure {
             }
             Self::SessionClosed(code) | Self::ConnectError(code) => session_step(code)?,
             Self::SubscribeError(code) => subscribe_step(code)?,
+            Self::LostEnd | Self::LostReset => {
+                "connections ended that were open, and without a close frame: did the server stop, or something between? Its log may say why"
+            }
+            Self::HeartbeatUnanswered => {
+                "nothing answered heartbeats in time: is [heartbeat] `answer` what the server sends (spaces count), or is it overloaded?"
+            }
             Self::EchoWrong => {
                 "the server must send each text message back as it is: is this its echo path?"
             }

@@ -291,6 +291,29 @@ fn what_a_server_refuses_is_counted_and_not_expected() {
 }
 
 #[test]
+fn an_answer_that_was_not_waited_for_is_quoted() {
+    let im = serve(Manners::Kind);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let text = format!(
+        "[terminals]\ncount = 3\ntargets = [\"ws://{}/\"]\n[arrival]\nretries = 0\nhandshake-timeout = \"1s\"\n\
+         [hold]\nduration = \"1s\"\n[opening]\nsend = [\"login:ann/2\"]\nanswers = [\"^welcome: \"]\n",
+        im.websocket
+    );
+    for driver in drivers() {
+        let scenario = Scenario::parse(&folder.join("quoted.toml"), &text, &[]).unwrap();
+        let mut config = scenario.config;
+        config.driver = Some(driver);
+        config.live = LiveStyle::Off;
+        let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
+        assert_eq!(report.errors.get("session_timeout"), Some(&3));
+        let said = &report.server_said["session_timeout"];
+        assert!(said.starts_with("\"welcome ann/"), "{said}");
+        let is_told = |it: &String| it.contains("session_timeout") && it.contains("welcome ann/");
+        assert!(report.warnings.iter().any(is_told), "{:?}", report.warnings);
+    }
+}
+
+#[test]
 fn who_is_not_answered_does_not_count_as_connected() {
     let im = serve(Manners::Deaf);
     let report = run(&im, drivers()[0], "");

@@ -423,6 +423,8 @@ impl World {
                 let age = now.ticks().since(self.terminals[index].waiting_since);
                 self.opening.window.note_timeout(now, age);
                 if self.terminals[index].phase == Phase::Joining {
+                    let said = self.misheard(token.index);
+                    self.keep_example(Failure::SessionTimeout, &said);
                     self.fail_attempt(reactor, index, Failure::SessionTimeout, now);
                 } else {
                     self.fail_upgrade(reactor, index, Failure::HandshakeTimeout, now);

@@ -462,12 +462,13 @@ impl World {
 
     /// Keeps what the server said, if it is the first failure of its kind.
     pub(super) fn keep_example(&mut self, failure: Failure, said: &str) {
-        let Some(sessions) = &mut self.sessions else {
-            return;
+        let exemplified = match (&mut self.sessions, &mut self.flows) {
+            (Some(sessions), _) => &mut sessions.exemplified,
+            (None, Some(flows)) => &mut flows.exemplified,
+            (None, None) => return,
         };
-        let is_first = sessions.exemplified.len() < EXAMPLES_MAX
-            && !said.is_empty()
-            && sessions.exemplified.insert(failure);
+        let is_first =
+            exemplified.len() < EXAMPLES_MAX && !said.is_empty() && exemplified.insert(failure);
         if is_first {
             let said = &said[..said.floor_char_boundary(EXAMPLE_BYTES_MAX)];
             self.notes.answers.push((failure, said.as_bytes().to_vec()));

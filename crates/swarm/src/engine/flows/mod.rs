@@ -31,13 +31,14 @@ use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Part, Plan};
 use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
 use crate::engine::shared::Span;
+use crate::failure::Failure;
 use crate::random::Random;
 use commands::Commands;
 use hearing::Recent;
 use ledger::{MessageKey, Sending};
 use mark::Mark;
 use plan::{Audience, FlowsPlan, Pace, Route};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use template::Values;
@@ -58,6 +59,10 @@ pub(super) struct Flows {
     senders: Vec<Sender>,
     /// By terminal that is opening: which of its messages is to be answered next.
     joining: HashMap<u32, usize>,
+    /// By terminal that is opening: the last message that was not the answer it waits for. Empty once one of them is an example.
+    misheard: HashMap<u32, Vec<u8>>,
+    /// Failures to open of which an example was kept.
+    pub(super) exemplified: BTreeSet<Failure>,
     recent: Recent,
     commands: Commands,
     swept: Nanos,
@@ -141,6 +146,8 @@ impl Flows {
             threads: u64::from(plan.threads),
             run: plan.mark_run,
             joining: HashMap::new(),
+            misheard: HashMap::new(),
+            exemplified: BTreeSet::new(),
             recent: Recent::default(),
             commands: Commands::default(),
             swept: Nanos(0),
@@ -152,6 +159,7 @@ impl Flows {
     /// Forgets what is remembered of a terminal's connection.
     pub(super) fn forget(&mut self, index: u32) {
         self.joining.remove(&index);
+        self.misheard.remove(&index);
     }
 
     /// Time until they need attention. Messages are due in this window; none before it is known.

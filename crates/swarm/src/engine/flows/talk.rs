@@ -2,12 +2,29 @@
 
 use super::Flows;
 use super::template::{Template, Values};
+use super::unstamped::EXAMPLE_BYTES_MAX;
 use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::World;
 use crate::engine::terminal::Phase;
+use crate::failure::Failure;
 use myriad_reactor::Token;
 use myriad_wire::ws::Opcode;
 use std::sync::Arc;
+
+/// Terminals of which such a message is kept at once: one of them is to be an example.
+const MISHEARD_MAX: usize = 64;
+
+impl Flows {
+    /// Keeps a message that is no answer to what an opening terminal said, as long as no example of one was kept.
+    fn note_misheard(&mut self, index: u32, message: &[u8]) {
+        let is_full = self.misheard.len() >= MISHEARD_MAX && !self.misheard.contains_key(&index);
+        if is_full || self.exemplified.contains(&Failure::SessionTimeout) {
+            return;
+        }
+        let message = &message[..message.len().min(EXAMPLE_BYTES_MAX)];
+        self.misheard.insert(index, message.to_vec());
+    }
+}
 
 impl World {
     /// Says what a terminal says when it opens, up to the first message that is to be answered. Returns whether there is one: then
@@ -50,12 +67,23 @@ impl World {
         };
         let answer = flows.plan.opening[step].answer.as_ref();
         if !answer.is_some_and(|answer| answer.is_match(message)) {
+            flows.note_misheard(token.index, message);
             return false;
         }
+        flows.misheard.remove(&token.index);
         if !self.say_from(flows, token, step + 1) {
             self.note_opened(token.index as usize, now);
         }
         true
+    }
+
+    /// What a terminal heard last of what it did not wait for when it opened.
+    pub(in crate::engine) fn misheard(&mut self, index: u32) -> String {
+        let flows = self.flows.as_mut();
+        let said = flows.and_then(|flows| flows.misheard.remove(&index));
+        said.map_or_else(String::new, |said| {
+            String::from_utf8_lossy(&said).into_owned()
+        })
     }
 
     /// Says a terminal's heartbeat, where it is a message.
