@@ -130,6 +130,11 @@ pub enum ConfigError {
         "--stall needs a connection that the server writes to at any time, and a request is answered once; give another --protocol than long-poll or http"
     )]
     StallOfPolls,
+    /// Clients send the requests of flows, and there are none.
+    #[error(
+        "--protocol http needs [[flows]] of a scenario, which say what clients ask (docs/scenarios.md); to listen over HTTP give --protocol long-poll, sse or http-stream"
+    )]
+    NothingAsked,
     /// Nobody knows whether the run lasts until an incident: the option.
     #[error("{0} needs a --duration, because it happens at a time after the end of connecting")]
     IncidentUntimed(&'static str),

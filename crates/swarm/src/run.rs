@@ -78,7 +78,7 @@ pub(crate) struct Run<'a> {
     pub memory_connected: Option<(u64, Option<f64>)>,
     pub drain_timed_out: bool,
     pub recorder: Recorder,
-    server: ServerWatch,
+    pub server: ServerWatch,
     /// What it says of clients that vanished.
     pub server_count: ServerCount,
     /// It was said that the server accepts connections and upgrades none.

@@ -151,6 +151,9 @@ impl Config {
         if protocol.has_requests() && self.publish.is_some() {
             return Err(ConfigError::NobodyListens("--publish", protocol.name()));
         }
+        if protocol.has_requests() && self.flows.is_none() {
+            return Err(ConfigError::NothingAsked);
+        }
         let of_polls = used("--expect-held", self.expect_held.is_some());
         if let Some(option) = of_polls.filter(|_| !is_polling) {
             return Err(ConfigError::NeedsPolls(option));

@@ -30,15 +30,30 @@ struct Reading {
     connections: Option<u64>,
 }
 
+impl Reading {
+    fn is_empty(&self) -> bool {
+        self.cpu_s.is_none() && self.rss_bytes.is_none() && self.connections.is_none()
+    }
+}
+
 /// Watches the server, once a second.
 #[derive(Debug)]
 pub(crate) struct ServerWatch {
     pid: Option<u32>,
     metrics: Option<Arc<Mutex<Option<Reading>>>>,
     previous: Option<(Nanos, f64)>,
+    /// Whether the process, and the metrics, could be read at all.
+    is_process_read: bool,
+    is_told: bool,
 }
 
 impl ServerWatch {
+    /// Whether a process is watched that could never be read, and whether metrics are.
+    pub(crate) fn unread(&self) -> (bool, bool) {
+        let process = self.pid.is_some() && !self.is_process_read;
+        (process, self.metrics.is_some() && !self.is_told)
+    }
+
     /// Watches what was asked for. The server's metrics are asked for on a thread of their own, because they may be late.
     ///
     /// # Errors
@@ -59,6 +74,8 @@ impl ServerWatch {
             pid: reporting.server_pid,
             metrics,
             previous: None,
+            is_process_read: false,
+            is_told: false,
         })
     }
 
@@ -66,6 +83,8 @@ impl ServerWatch {
     pub(crate) fn sample(&mut self, now: Nanos) -> Option<ServerSample> {
         let told = self.metrics.as_ref().and_then(|metrics| *lock(metrics));
         let read = self.pid.and_then(read_process);
+        self.is_process_read |= read.is_some();
+        self.is_told |= told.is_some_and(|told| !told.is_empty());
         // The kernel knows best; the server alone knows its connections.
         let reading = Reading {
             connections: told.and_then(|told| told.connections),
@@ -216,5 +235,19 @@ mod tests {
         assert_eq!(watch.sample(Nanos(0)).unwrap().cpus, None);
         let sample = watch.sample(Nanos(1_000_000_000)).unwrap();
         assert!(sample.cpus.is_some() && sample.rss_bytes.unwrap() > 0);
+        assert_eq!(watch.unread(), (false, false));
+    }
+
+    #[test]
+    fn what_could_never_be_read_is_known() {
+        // No process has this number: the kernel's are below 2^22.
+        let reporting = Reporting {
+            server_pid: Some(u32::MAX),
+            ..Reporting::default()
+        };
+        let mut watch = ServerWatch::start(&reporting, None).unwrap();
+        assert_eq!(watch.sample(Nanos(0)), None);
+        assert_eq!(watch.unread(), (true, false));
+        assert!(parse("HTTP/1.0 404 Not Found\r\n\r\nnothing here\n").is_empty());
     }
 }

@@ -73,6 +73,7 @@ impl Run<'_> {
         self.warn_of_callers(&mut warnings);
         self.warn_of_unstamped(figures, &mut warnings);
         self.warn_of_publisher(&mut warnings);
+        self.warn_of_server(&mut warnings);
         if self.drain_timed_out {
             warnings.push(
                 "closing took too long and was given up; the kernel closes the rest".to_owned(),
@@ -233,6 +234,23 @@ impl Run<'_> {
                 "requests to",
                 &progress.failures,
                 &progress.trouble,
+            ));
+        }
+    }
+
+    /// A server that was to be watched, and could not be.
+    fn warn_of_server(&self, warnings: &mut Vec<String>) {
+        let (process, metrics) = self.server.unread();
+        let given = &self.config.reporting;
+        if let Some(pid) = given.server_pid.filter(|_| process) {
+            warnings.push(format!(
+                "the process {pid} of --server-pid could not be read, so that the server was not watched: is it the right number, and on this machine?"
+            ));
+        }
+        if let Some(endpoint) = given.server_metrics.as_ref().filter(|_| metrics) {
+            warnings.push(format!(
+                "nothing that is known came from {} (--server-metrics), so that the server was not watched: is this the path of its metrics, in the text format of Prometheus?",
+                endpoint.url
             ));
         }
     }
