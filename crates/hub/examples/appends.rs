@@ -39,6 +39,7 @@ fn measure(elements: usize, bytes: usize, shards: usize) {
         epoch_seed: 1 << 40,
         namespaces: Arc::new(Namespaces::new(options, [])),
         logs: 0,
+        by_channel: false,
         history_bytes_max: 1 << 30,
         batch_bytes_max: 256 << 10,
         vacated_delay: None,

@@ -457,7 +457,7 @@ mod tests {
                 message_bytes_max: 1000,
             };
             let mut text = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
-            for sequence in 0..count {
+            for sequence in 1..=count {
                 text.extend_from_slice(push(u32::try_from(sequence).unwrap()).as_bytes());
             }
             let (mut exchange, mut heard) = (Exchange::default(), Heard::default());
