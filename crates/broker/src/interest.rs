@@ -34,27 +34,27 @@ const HELD_MAX: usize = 256;
 /// Messages that are held back in all channels.
 const HELD_OF_ALL_MAX: usize = 65_536;
 
-/// Whose answer comes: those to questions from before the node listened anew are of no use.
+/// Counts how often the node began to listen. Answers to questions of an earlier life are of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life(u64);
 
 /// A question for the last messages of channels.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// When it was asked.
+    /// In which life it was asked.
     pub life: Life,
     /// Which channels.
     pub channels: Vec<Arc<str>>,
     /// Only a server that has everything up to here may answer.
     pub at_least: u64,
-    /// Nothing waits for the answer: if there is none, the question may be dropped.
+    /// Nothing waits for the answer, so the question is dropped if nobody answers.
     pub may_fail: bool,
 }
 
 /// What a channel lacks.
 #[derive(Clone, Debug)]
 pub struct Fill {
-    /// When it was asked for.
+    /// In which life it was asked for.
     pub life: Life,
     /// The channel.
     pub channel: Arc<str>,
@@ -203,23 +203,23 @@ pub struct Interest<M> {
     /// None while nobody listens.
     epoch: Option<Epoch>,
     life: u64,
-    /// Messages of a channel that the log keeps at most.
+    /// Messages of a channel that the log keeps at least. A channel with fewer has lost none for a newer one.
     kept_max: usize,
     channels: BTreeMap<Arc<str>, Channel<M>>,
     /// Channels that were subscribed since the last fence was asked for.
     unfenced: Vec<Arc<str>>,
-    /// Those that wait for its answer.
+    /// Channels that wait for the answer to a fence; none if no fence is asked for.
     fencing: Option<Vec<Arc<str>>>,
-    /// Channels whose last message had not come at an audit: its place, and when it is looked at again.
+    /// Channels whose last message had not come at an audit, and its place. [`Interest::look_again`] takes them.
     doubts: BTreeMap<Arc<str>, u64>,
-    /// Subscribers have seen so much of these channels.
+    /// Channels of which subscribers have seen more than was read here: up to which offset. Their homes are told when that was read.
     confirming: BTreeMap<Arc<str>, u64>,
     held: usize,
     tasks: VecDeque<Task<M>>,
 }
 
 impl<M> Interest<M> {
-    /// No channel is wanted. The log keeps so many messages of a channel at most.
+    /// No channel is wanted. The log keeps so many messages of a channel at least.
     #[must_use]
     pub fn new(kept_max: usize) -> Self {
         Self {
@@ -260,7 +260,7 @@ impl<M> Interest<M> {
         behind.filter(|one| one.phase != Phase::Live).count()
     }
 
-    /// The node listens, at first or again: nothing is subscribed yet. The log is of this epoch.
+    /// The node begins to listen, at first or again: nothing is subscribed yet. The log has this epoch.
     pub fn handle_listening(&mut self, epoch: Epoch) {
         self.life += 1;
         self.fencing = None;
@@ -517,7 +517,8 @@ impl<M> Interest<M> {
         };
         let (is_new, known) = (channel.is_new, channel.last.max(channel.read_to));
         let has_lost = !is_new && !is_joined(channel, &filled, self.kept_max);
-        // Where nothing could have stood, the last message itself has gone: then what comes next is lost with it.
+        // A loss needs an offset behind what is known. If none is free in front of what was read, the last known message itself has gone,
+        // and the first one that was read is lost with it.
         let lost = (begin - 1).max(known + 1);
         channel.is_empty = false;
         if is_new {
@@ -551,7 +552,7 @@ impl<M> Interest<M> {
         }
     }
 
-    /// What a channel lacked is not to be had: it may have gone meanwhile. The channel is looked at anew.
+    /// What a channel lacked could not be read: it may have gone meanwhile. The channel waits for another fence, and is asked about anew.
     pub fn handle_unfilled(&mut self, fill: &Fill) {
         let name = &fill.channel;
         if fill.life != Life(self.life) {

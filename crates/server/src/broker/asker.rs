@@ -1,7 +1,7 @@
 //! Questions that are answered by many messages each, over a connection of our own.
 //!
-//! Not over one of the client library's: an answer is as the messages in it are, and the library ends its connection at headers that it
-//! cannot parse. The connection is made for the first question, and again for the first one after it was lost.
+//! The client library would end its own connection at headers that it cannot parse, and the messages of an answer have the headers that their
+//! publishers wrote. The connection is made for the first question, and again for the first one after it was lost.
 
 use super::direct::Said;
 use super::servers::FeedError;
@@ -116,7 +116,7 @@ impl Asking {
     }
 
     fn ask(&mut self, question: Question) {
-        // Those that were given up are answered by nobody.
+        // Nobody waits any more for the answers to these.
         self.under_way.retain(|_, one| !one.answer.is_closed());
         self.serial += 1;
         let reply = format!("{}.{}", self.inbox, self.serial);

@@ -27,7 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two audits. A message of a channel that goes quiet is missed no longer than this if it is lost on its way.
+/// Between two audits. If the last message of a channel is lost on its way, it is missing for no longer than this and [`SECOND_LOOK`].
 const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
 /// Between two looks at the figures, which take as long as there are channels.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ pub(super) struct Hearer {
 /// When something is due while a log is heard.
 struct Schedule {
     audit: Instant,
-    /// When the last one was, or the log was opened: that finds what an audit finds.
+    /// When the last audit was. Opening the log counts as one, because it finds the same.
     audited: Instant,
     count: Instant,
     second_look: Option<Instant>,

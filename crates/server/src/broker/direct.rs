@@ -25,7 +25,7 @@ const OWN: [&str; 6] = [
     "Nats-Num-Pending",
     "Nats-UpTo-Sequence",
 ];
-/// No message is meant by the question.
+/// The stream has no message that the question is about.
 const NO_MESSAGE: u16 = 404;
 /// The end of an answer.
 const END: u16 = 204;
@@ -42,7 +42,7 @@ pub(super) struct Question<'a> {
     /// The last message of each of these subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     multi_last: Option<&'a [String]>,
-    /// What these were when the stream had got here.
+    /// As of this place of the stream: later messages do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     up_to_seq: Option<u64>,
     batch: usize,
@@ -136,10 +136,10 @@ async fn ask(asker: &Asker, stream: &str, question: &Question<'_>) -> Result<Sai
 }
 
 impl Said {
-    /// A message of an answer comes. Whether it is the last one.
+    /// A message of an answer comes. Returns whether it is the last one.
     ///
     /// # Errors
-    /// It is none of an answer.
+    /// It is no part of an answer.
     pub(super) fn take(&mut self, message: RawMessage) -> Result<bool, FeedError> {
         let RawMessage {
             headers: block,

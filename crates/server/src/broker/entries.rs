@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Why a message cannot be read whose headers are none.
+/// Why a message whose headers cannot be parsed is left out.
 pub(super) const SPOILED: &str = "its headers are no headers of NATS";
 
 /// The servers' clock, as far as it is needed to tell how old a message is.
@@ -46,8 +46,8 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// The channel of a stored message; none if there is none that this log orders. Anybody may write to our subjects, and takes the
-    /// wrong stream for a channel if it leaves out its namespace.
+    /// The channel of a stored message; none if this log does not order it. Strangers may write to our subjects, and to the stream of
+    /// another namespace than the channel's.
     pub(super) fn channel_of(&self, subject: &str) -> Option<String> {
         let subjects = &self.link.subjects;
         let channel = subjects.channel_of_stored(&self.log.class, subject)?;

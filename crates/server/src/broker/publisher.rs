@@ -263,7 +263,7 @@ impl Publisher {
                 match stored {
                     Ok(sequence) => {
                         self.count(Outcome::Stored);
-                        // Who does not hear the channel need not wait for it.
+                        // A node that does not hear the channel does not read the publication: there is nothing to wait for.
                         let waits = !self.link.by_channel || log.hears(&channel);
                         let waiter = match waiter {
                             Some(one) if waits => log.wait(sequence, one, Instant::now()),

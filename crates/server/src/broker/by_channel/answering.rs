@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep};
 const ASKS_MAX: usize = 2;
 /// Channels that are filled at once: each may have as much as a history.
 const FILLS_MAX: usize = 16;
-/// Between two attempts: the server that answered was behind, or there was none.
+/// Between two attempts: the server that answered was behind, or none answered.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a question is asked again that nothing waits for.
+/// How long questions that nothing waits for, and fills, are tried again. Then the question is dropped, and the channel is asked about anew.
 const PATIENCE_MIN: Duration = Duration::from_secs(4);
-/// How long the others are. Then the log is opened anew.
+/// How long all other questions are tried again. Then the log is opened anew.
 const PATIENCE_MAX: Duration = Duration::from_secs(20);
 
 /// What became of a question.
@@ -145,7 +145,7 @@ async fn look(
         watermark,
         messages,
     } = link.servers.lasts(log, subjects).await?;
-    // Asked for later: what has gone by then may have been missing in the answer.
+    // Asked for after the answer: what has gone by now may have been missing in it.
     let extent = link.servers.extent(log).await?;
     let by_subject: std::collections::HashMap<&str, u64> = messages
         .iter()
