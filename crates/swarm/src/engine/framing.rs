@@ -1,8 +1,8 @@
 //! How messages are told apart in a byte stream, where clients speak plain TCP.
 //!
-//! It knows neither sockets nor terminals. What marks the frame (the delimiter, the length) is no part of the message: what a
-//! scenario says and what it hears have the same form. In frames of one size they have not: zeros that fill up what is said are part
-//! of what is heard, because nothing tells them from zeros of the message.
+//! It knows neither sockets nor terminals. What marks the frame (the delimiter, the length) is no part of the message, so what a
+//! scenario says and what it hears have the same form. Frames of one size are the exception: the zeros that fill up a message are part
+//! of what is heard, because nothing tells them from zeros of the message itself.
 
 use memchr::memmem;
 use myriad_wire::varint::{VarintError, push_varint, split_varint};

@@ -44,7 +44,7 @@ impl UnwellTotals {
         self.stalled - self.resumed + self.vanished
     }
 
-    /// Whether no more resumed than stalled, and one machine has so many terminals that did either or vanished: `most` at most.
+    /// Whether no more terminals resumed than stalled, and no count is above `most`, which is more than one machine can reach.
     pub(crate) fn are_sound(&self, most: u64) -> bool {
         self.resumed <= self.stalled && self.stalled <= most && self.vanished <= most
     }

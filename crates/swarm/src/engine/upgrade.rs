@@ -21,7 +21,7 @@ pub(super) const HEAD_LIMITS: HeadLimits = HeadLimits {
     headers_max: HEADERS_MAX,
 };
 
-/// What a head is that is larger than that; none of one that is no HTTP.
+/// What to say of a head beyond [`HEAD_LIMITS`]; none if the bytes are no HTTP.
 pub(super) fn oversize(error: HeadError) -> Option<String> {
     let HeadLimits {
         bytes_max,

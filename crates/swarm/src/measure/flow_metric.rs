@@ -149,8 +149,8 @@ impl FlowMetric {
         }
     }
 
-    /// The figure of a flow that the server took nothing of: such a message is expected nowhere, and yet none is worse. None where
-    /// nothing was to come, or where it may still come.
+    /// The figure of a flow of which the server took no message. Nobody expects such a message, so nothing is missing, and yet no figure
+    /// may be worse. None where nothing was to come, or where it may still come.
     fn of_silent(self, flow: &FlowReport) -> Option<f64> {
         let failed = flow.refused + flow.unanswered;
         let is_untaken = failed > 0 && failed >= flow.sent;

@@ -67,9 +67,9 @@ pub(crate) struct Watch {
     pub saturated_seconds: u64,
     /// Share of the machine's processors that was busy with anything, at most.
     pub machine_share_max: f64,
-    /// Seconds in which nobody on the machine ran when it wanted to.
+    /// Seconds in which more than [`MACHINE_SATURATED_SHARE`] of the machine's processors was busy with anything.
     pub machine_saturated_seconds: u64,
-    /// The share of the last second.
+    /// The share of the machine's processors that was busy in the last second.
     pub machine_share: f64,
     /// Ticks of the machine and idle ones, by when they were read; while a publication is measured.
     looks: VecDeque<(Nanos, u64, u64)>,

@@ -105,8 +105,8 @@ impl Peak {
         (self.best > 0.0).then_some(self.best)
     }
 
-    /// The same of a count that was reached in such a time; none if that is less than a second. Never less than the mean: half of what
-    /// came in the first moment and half in the last one, 1.3 s later, no second of the clock has in it.
+    /// Per second in the best second of a count that was reached in this time; none if the time is less than a second. It is never less than
+    /// the mean: if half came at the first moment and half 1.3 s later, no single second saw both halves.
     pub(crate) fn best_within(&self, count: u64, lasted: Duration) -> Option<f64> {
         let mean = (lasted >= SECOND).then(|| per_second(count, lasted))?;
         Some(self.best.max(mean))
@@ -129,8 +129,8 @@ pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
     }
 }
 
-/// The same of what went by a schedule: over a second at least. One that was ended early may have lasted for a few milliseconds, and what
-/// came in these says nothing of a second.
+/// The same for a load with a schedule: over one second at least. A schedule that was ended early may have lasted for a few milliseconds, and
+/// what came in these does not show how much would come in a second.
 pub(crate) fn per_scheduled_second(count: u64, lasted: Duration) -> f64 {
     per_second(count, lasted.max(SECOND))
 }

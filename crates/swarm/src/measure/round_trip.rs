@@ -53,7 +53,7 @@ impl Counts {
         self.sent - self.received - self.lost - self.departed
     }
 
-    /// Whether what became of messages is no more than those that were written, of which one machine has `most` at most.
+    /// Whether no more messages ended than were sent, and no count is above `most`, which is more than one machine can reach.
     pub(crate) fn are_sound(&self, most: u64) -> bool {
         let ended = self.received.checked_add(self.lost);
         let ended = ended.and_then(|ended| ended.checked_add(self.departed));

@@ -42,13 +42,14 @@ pub(crate) struct ServerWatch {
     pid: Option<u32>,
     metrics: Option<Arc<Mutex<Option<Reading>>>>,
     previous: Option<(Nanos, f64)>,
-    /// Whether the process, and the metrics, could be read at all.
+    /// Whether the process could be read at least once.
     is_process_read: bool,
+    /// Whether the metrics could.
     is_told: bool,
 }
 
 impl ServerWatch {
-    /// Whether a process is watched that could never be read, and whether metrics are.
+    /// Whether the watched process could never be read, and whether the watched metrics could not.
     pub(crate) fn unread(&self) -> (bool, bool) {
         let process = self.pid.is_some() && !self.is_process_read;
         (process, self.metrics.is_some() && !self.is_told)

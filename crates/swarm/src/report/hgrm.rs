@@ -11,8 +11,8 @@ use std::io::{self, Write};
 /// Lines per halving of the distance to 100%, as other tools print them.
 const TICKS_PER_HALF: u32 = 5;
 
-/// Writes the distribution of a histogram of microseconds, and at its end `of` what the times are: readers of the format pass over lines that
-/// begin with `#`.
+/// Writes the distribution of a histogram of microseconds. The last line has `of`, which says what the times are: readers of the format pass
+/// over lines that begin with `#`.
 ///
 /// # Errors
 /// The output cannot be written.

@@ -59,7 +59,7 @@ pub(super) struct Flows {
     senders: Vec<Sender>,
     /// By terminal that is opening: which of its messages is to be answered next.
     joining: HashMap<u32, usize>,
-    /// By terminal that is opening: the last message that was not the answer it waits for. Empty once one of them is an example.
+    /// By terminal that is opening: the last message that was not the answer it waits for. None is added once one of them is the example.
     misheard: HashMap<u32, Vec<u8>>,
     /// Failures to open of which an example was kept.
     pub(super) exemplified: BTreeSet<Failure>,
@@ -112,7 +112,7 @@ impl Schedule {
 }
 
 impl Sender {
-    /// Time until it may send. Behind the window nothing is sent, however long deliveries are awaited: what would be due then must not
+    /// Time until it may send. After the window nothing is sent, however long deliveries are awaited, so that what would be due then does not
     /// wake the thread.
     fn wait(&self, window: Span, now: Nanos) -> Duration {
         if self.is_held {

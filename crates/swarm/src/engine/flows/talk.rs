@@ -11,7 +11,7 @@ use myriad_reactor::Token;
 use myriad_wire::ws::Opcode;
 use std::sync::Arc;
 
-/// Terminals of which such a message is kept at once: one of them is to be an example.
+/// Opening terminals whose last misheard message is kept at once. More are not needed: one of them becomes the example.
 const MISHEARD_MAX: usize = 64;
 
 impl Flows {

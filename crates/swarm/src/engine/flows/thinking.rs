@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Longest time to think that can be asked for.
 const THINK_MAX: Duration = Duration::from_secs(86_400);
 
-/// Entries of terminals that think, up to which those that mean nothing any more stay until they are due.
+/// Stale entries are not looked for before there are so many more entries than twice those in use.
 const STALE_MIN: usize = 1024;
 
 /// How long a terminal thinks between an answer and its next message.
@@ -122,8 +122,8 @@ impl Loop {
         self.drop_stale();
     }
 
-    /// Drops entries of terminals that have another one by now. Those of replaced terminals would stay until they are due, which may be
-    /// in a day. At least half of them go each time, so that an entry costs no more than a few steps.
+    /// Drops stale entries: those of terminals that have another entry by now. They would stay until they are due, which may be in a day.
+    /// At least half of all entries go each time, so that an entry costs no more than a few steps.
     fn drop_stale(&mut self) {
         if self.thinking.len() > STALE_MIN + 2 * self.entries.len() {
             let entries = &self.entries;

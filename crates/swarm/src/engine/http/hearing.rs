@@ -16,8 +16,9 @@ struct Piece<'a> {
     bytes: &'a [u8],
     /// What is left of them behind the end of the answer.
     rest: &'a [u8],
-    /// The terminal had nothing incomplete before, and an open stream in chunks or not.
+    /// The terminal was open, and had nothing incomplete before.
     was_at_rest: bool,
+    /// The body of its stream comes in chunks.
     is_chunked: bool,
     heard: Heard,
     progress: Progress,

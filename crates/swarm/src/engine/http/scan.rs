@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 pub(super) type Message = (PushKey, usize);
 
 /// Publications that the answer to one poll may carry, so that a server cannot fill this machine's memory with stamps. A message that
-/// is kept whole needs no such bound: its keys take no more than it does.
+/// is kept whole needs no such bound: its keys take no more memory than the message.
 pub(super) const PUBLICATIONS_MAX: usize = 65_536;
 
 /// Looks for stamps in a body that comes in pieces.
