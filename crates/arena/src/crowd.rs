@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::manifest::{Body, Transport};
 use crate::server::Server;
 use myriad_demo::process::{Launch, Output, Process};
-use myriad_report::{EXIT_INTERRUPTED, Line, Origin, Phase as CrowdPhase, Report};
+use myriad_report::{EXIT_INTERRUPTED, Line, Origin, Outcome, Phase as CrowdPhase, Report};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -35,6 +35,8 @@ const HOLD: Duration = Duration::from_secs(24 * 3_600);
 const INTERRUPTED: i32 = EXIT_INTERRUPTED as i32;
 /// Exit code of a crowd whose time is over.
 const FINISHED: i32 = 0;
+/// The one of a crowd whose time is over, and whose load came to nothing: its report says more.
+const FINISHED_FOR_NOTHING: i32 = 1;
 
 /// What a crowd is to do.
 #[derive(Clone, Debug)]
@@ -321,14 +323,24 @@ impl Crowd {
     /// Its report, if it ended as expected.
     fn read(&self, status: ExitStatus, expected: i32, phase: Phase) -> Result<Report, Failure> {
         let failed = |why: String| Failure::Crowd { phase, why };
-        if status.code() != Some(expected) {
+        let ended = || {
             let said = failure_text::of(&self.process);
-            return Err(failed(format!("the crowd ended ({status}): {said}")));
+            failed(format!("the crowd ended ({status}): {said}"))
+        };
+        let is_for_nothing = expected == FINISHED && status.code() == Some(FINISHED_FOR_NOTHING);
+        if status.code() != Some(expected) && !is_for_nothing {
+            return Err(ended());
         }
-        let unreadable = |error: String| failed(format!("the crowd's report: {error}"));
-        let text = std::fs::read_to_string(&self.files.json)
-            .map_err(|error| unreadable(error.to_string()))?;
-        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
+        match self.read_report() {
+            Ok(report) if is_for_nothing && report.outcome != Outcome::LoadFailed => Err(ended()),
+            Err(_) if is_for_nothing => Err(ended()),
+            read => read.map_err(|error| failed(format!("the crowd's report: {error}"))),
+        }
+    }
+
+    fn read_report(&self) -> Result<Report, String> {
+        let text = std::fs::read_to_string(&self.files.json).map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 }
 

@@ -83,8 +83,8 @@ impl<M> Filled<M> {
     }
 
     /// Whether the log had no need to drop one of these, or of those before them, for a newer one.
-    fn is_whole(&self, kept_max: usize) -> bool {
-        !self.is_cut && self.messages.len() < kept_max
+    fn is_whole(&self, kept_min: usize) -> bool {
+        !self.is_cut && self.messages.len() < kept_min
     }
 }
 
@@ -204,7 +204,7 @@ pub struct Interest<M> {
     epoch: Option<Epoch>,
     life: u64,
     /// Messages of a channel that the log keeps at least. A channel with fewer has lost none for a newer one.
-    kept_max: usize,
+    kept_min: usize,
     channels: BTreeMap<Arc<str>, Channel<M>>,
     /// Channels that were subscribed since the last fence was asked for.
     unfenced: Vec<Arc<str>>,
@@ -221,11 +221,11 @@ pub struct Interest<M> {
 impl<M> Interest<M> {
     /// No channel is wanted. The log keeps so many messages of a channel at least.
     #[must_use]
-    pub fn new(kept_max: usize) -> Self {
+    pub fn new(kept_min: usize) -> Self {
         Self {
             epoch: None,
             life: 0,
-            kept_max,
+            kept_min,
             channels: BTreeMap::new(),
             unfenced: Vec::new(),
             fencing: None,
@@ -510,13 +510,13 @@ impl<M> Interest<M> {
         }
         let begin = filled.begin().unwrap_or(fill.to);
         // What may be missing in front of what was read.
-        let missing = if filled.is_whole(self.kept_max) {
+        let missing = if filled.is_whole(self.kept_min) {
             filled.first.saturating_sub(1)
         } else {
             begin - 1
         };
         let (is_new, known) = (channel.is_new, channel.last.max(channel.read_to));
-        let has_lost = !is_new && !is_joined(channel, &filled, self.kept_max);
+        let has_lost = !is_new && !is_joined(channel, &filled, self.kept_min);
         // A loss needs an offset behind what is known. If none is free in front of what was read, the last known message itself has gone,
         // and the first one that was read is lost with it.
         let lost = (begin - 1).max(known + 1);
@@ -722,7 +722,7 @@ impl<M> Interest<M> {
 }
 
 /// Whether nothing is missing between what a channel has and what was read for it, from its last message on.
-fn is_joined<M>(channel: &Channel<M>, filled: &Filled<M>, kept_max: usize) -> bool {
+fn is_joined<M>(channel: &Channel<M>, filled: &Filled<M>, kept_min: usize) -> bool {
     let Some(begin) = filled.begin() else {
         return false;
     };
@@ -737,7 +737,7 @@ fn is_joined<M>(channel: &Channel<M>, filled: &Filled<M>, kept_max: usize) -> bo
     }
     // If the last message is not too old, and did not have to go for others, somebody has removed it, or the log has lost it.
     let was_to_go = last == 0 || channel.is_empty || first > last;
-    was_to_go && filled.is_whole(kept_max) && first <= known + 1
+    was_to_go && filled.is_whole(kept_min) && first <= known + 1
 }
 
 /// Whether a message is the next one of its channel.

@@ -102,7 +102,7 @@ impl Hearer {
                 log: Arc::clone(&log),
             },
             wishes: log.take_wishes().expect("a log is heard once"),
-            interest: Interest::new(log.kept_max()),
+            interest: Interest::new(log.kept_min()),
             sids: HashMap::new(),
             epoch: None,
             began: 0,

@@ -90,7 +90,7 @@ impl BrokerCounts {
         );
         registry.register(
             "broker_channels_behind",
-            "Of these, channels whose missing publications are being read",
+            "Of these, channels that lack something, or may: it is asked for, or being read",
             self.behind.clone(),
         );
         registry.register(

@@ -113,7 +113,7 @@ impl Log {
     }
 
     /// Messages of a channel that its stream keeps at least.
-    pub(super) fn kept_max(&self) -> usize {
+    pub(super) fn kept_min(&self) -> usize {
         2 * self.options.history_size as usize + SPARE_MESSAGES
     }
 

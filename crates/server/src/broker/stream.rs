@@ -93,7 +93,9 @@ pub(super) async fn ensure(
     let Some(widened) = widened(found, &wanted) else {
         return Ok(stream);
     };
-    tracing::info!("stream {name} keeps more from now on, as the options of its channels ask for");
+    tracing::info!(
+        "stream {name} is changed, as this node's options ask for: it keeps more, or republishes"
+    );
     context
         .update_stream(&widened)
         .await
@@ -116,7 +118,7 @@ fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
         max_messages: -1,
         max_bytes: -1,
         max_consumers: -1,
-        max_messages_per_subject: i64::try_from(log.kept_max()).unwrap_or(i64::MAX),
+        max_messages_per_subject: i64::try_from(log.kept_min()).unwrap_or(i64::MAX),
         max_age: age + age / 2 + SPARE_AGE,
         duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,

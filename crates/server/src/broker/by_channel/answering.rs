@@ -1,7 +1,7 @@
 //! Questions to the servers about channels of a log, some at a time, asked again until they are answered.
 
 use crate::broker::link::{Link, Log};
-use crate::broker::servers::{FeedError, LASTS_MAX, Lasts, Stored};
+use crate::broker::servers::{FeedError, LASTS_MAX, Lasts, Stored, Way, Which};
 use async_nats::header::NATS_ROLLUP;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -182,33 +182,28 @@ async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
 
 async fn read(link: &Link, log: &Log, fill: &Fill) -> Result<Filled<Stored>, FeedError> {
     let subject = link.subjects.stored(&log.class, &fill.channel);
-    let mut messages: Vec<(u64, Stored)> = Vec::new();
-    let mut is_cut = false;
-    let mut next = fill.from;
+    let mut reading = Pages::default();
     loop {
+        let next = reading.next().unwrap_or(fill.from);
         let page = link.servers.page(log, &subject, next).await?;
-        if messages.len() + page.messages.len() > log.kept_max() {
-            // The stream has dropped some meanwhile. It may have dropped what was not read yet, too.
-            is_cut |= !messages.is_empty();
-            messages.clear();
-        }
-        for message in page.messages {
-            if message.sequence < next {
-                continue;
-            }
-            next = message.sequence + 1;
-            if !messages.is_empty() && is_rollup(&message) {
-                // It came between two pages, and took what had not been read.
-                messages.clear();
-                is_cut = true;
-            }
-            messages.push((message.sequence, message));
-        }
-        if !page.has_more {
+        let has_more = page.has_more;
+        reading.take(page.messages, next, log.kept_min());
+        if !has_more {
             break;
         }
     }
+    if let Some(begin) = reading.begin_of_several() {
+        // What goes, goes from the oldest on. So if the first one is still there, nothing went between two pages.
+        let which = Which::OfFrom(&subject, begin);
+        let oldest = link.servers.look(Way::Reading, log, which).await?;
+        if oldest.is_none_or(|oldest| oldest.sequence != begin) {
+            reading.keep_last_page();
+        }
+    }
     let extent = link.servers.extent(log).await?;
+    let Pages {
+        messages, is_cut, ..
+    } = reading;
     let begins_with_rollup = messages.first().is_some_and(|(_, first)| is_rollup(first));
     Ok(Filled {
         messages,
@@ -218,8 +213,98 @@ async fn read(link: &Link, log: &Log, fill: &Fill) -> Result<Filled<Stored>, Fee
     })
 }
 
+/// The messages of a channel as they are read.
+#[derive(Default)]
+struct Pages {
+    messages: Vec<(u64, Stored)>,
+    /// Where the last page begins in them.
+    last_page: usize,
+    /// Something in front of them was given up.
+    is_cut: bool,
+}
+
+impl Pages {
+    /// The place to read on from.
+    fn next(&self) -> Option<u64> {
+        self.messages.last().map(|(sequence, _)| sequence + 1)
+    }
+
+    /// Takes a page from a place on. A stream may keep far more of a channel than a history has: then the oldest go.
+    fn take(&mut self, page: Vec<Stored>, from: u64, kept: usize) {
+        self.last_page = self.messages.len();
+        let new = page.into_iter().filter(|message| message.sequence >= from);
+        self.messages
+            .extend(new.map(|message| (message.sequence, message)));
+        if self.messages.len() > 2 * kept {
+            let surplus = self.messages.len() - kept;
+            self.messages.drain(..surplus);
+            self.last_page = self.last_page.saturating_sub(surplus);
+            self.is_cut = true;
+        }
+    }
+
+    /// The first place, if they are of more than one page.
+    fn begin_of_several(&self) -> Option<u64> {
+        let (begin, _) = self.messages.first()?;
+        (self.last_page > 0).then_some(*begin)
+    }
+
+    fn keep_last_page(&mut self) {
+        self.messages.drain(..self.last_page);
+        self.last_page = 0;
+        self.is_cut = true;
+    }
+}
+
 /// Whether a message took the place of all others of its channel, as far as its headers can be read.
 fn is_rollup(message: &Stored) -> bool {
     let headers = message.headers.as_ref();
     message.is_spoiled || headers.is_some_and(|headers| headers.get(NATS_ROLLUP).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(places: std::ops::RangeInclusive<u64>) -> Vec<Stored> {
+        let stored = |sequence| Stored {
+            sequence,
+            stored_ns: 0,
+            subject: "a".into(),
+            headers: None,
+            payload: bytes::Bytes::new(),
+            is_spoiled: false,
+        };
+        places.map(stored).collect()
+    }
+
+    fn places(pages: &Pages) -> Vec<u64> {
+        pages.messages.iter().map(|(place, _)| *place).collect()
+    }
+
+    #[test]
+    fn pages_are_put_together_and_only_the_last_one_is_sure_to_be_whole() {
+        let mut pages = Pages::default();
+        assert_eq!((pages.next(), pages.begin_of_several()), (None, None));
+        pages.take(page(3..=5), 3, 100);
+        assert_eq!((pages.next(), pages.begin_of_several()), (Some(6), None));
+        // A server that is behind gives some again.
+        pages.take(page(5..=7), 6, 100);
+        assert_eq!(pages.begin_of_several(), Some(3));
+        assert_eq!((places(&pages), pages.is_cut), ((3..=7).collect(), false));
+        pages.keep_last_page();
+        assert_eq!((places(&pages), pages.is_cut), (vec![6, 7], true));
+    }
+
+    #[test]
+    fn more_than_a_history_can_have_is_given_up() {
+        let mut pages = Pages::default();
+        pages.take(page(1..=6), 1, 4);
+        assert!(!pages.is_cut);
+        pages.take(page(7..=9), 7, 4);
+        assert_eq!((places(&pages), pages.is_cut), (vec![6, 7, 8, 9], true));
+        assert_eq!(pages.begin_of_several(), Some(6));
+        pages.keep_last_page();
+        assert_eq!(places(&pages), [7, 8, 9]);
+    }
 }
