@@ -80,6 +80,10 @@ impl Config {
             {
                 Err(ConfigError::Payload(publish.payload_bytes))
             }
+            // What else is wrong says more.
+            _ if self.protocol.has_requests() && self.flows.is_none() => {
+                Err(ConfigError::NothingAsked)
+            }
             _ => Ok(()),
         }
     }
@@ -150,9 +154,6 @@ impl Config {
         }
         if protocol.has_requests() && self.publish.is_some() {
             return Err(ConfigError::NobodyListens("--publish", protocol.name()));
-        }
-        if protocol.has_requests() && self.flows.is_none() {
-            return Err(ConfigError::NothingAsked);
         }
         let of_polls = used("--expect-held", self.expect_held.is_some());
         if let Some(option) = of_polls.filter(|_| !is_polling) {

@@ -288,6 +288,10 @@ impl World {
         if self.is_asking() {
             return Duration::ZERO;
         }
+        // What was given up counts in the account before this thread sleeps: the run may end meanwhile, because nothing more is awaited.
+        if !self.notes.failures.is_empty() {
+            return Duration::ZERO;
+        }
         let heartbeat = self.heartbeat.as_ref().map_or(WAIT_MAX, Heartbeat::step);
         self.opening
             .wait(self.part, now)
