@@ -19,7 +19,8 @@
 //! | the answer to [`Task::Ask`] | [`Interest::handle_lasts`] |
 //! | the answer to [`Task::Fill`] | [`Interest::handle_filled`], or [`Interest::handle_unfilled`] |
 //! | a message was republished | [`Interest::handle_message`] |
-//! | time for an audit, or for a second look | [`Interest::audit`], [`Interest::look_again`] |
+//! | the node does not listen any more | [`Interest::handle_deaf`] |
+//! | time for an audit, or for a second look | [`Interest::audit`], [`Interest::look_at_new`], [`Interest::look_again`] |
 //!
 //! After each of them, do all of [`Interest::poll_task`].
 
@@ -31,8 +32,10 @@ use std::sync::Arc;
 const ASKED_MAX: usize = 900;
 /// Messages of one channel that are held back while it is filled.
 const HELD_MAX: usize = 256;
-/// Messages that are held back in all channels.
-const HELD_OF_ALL_MAX: usize = 65_536;
+/// Bytes of messages that are held back in all channels.
+const HELD_BYTES_MAX: usize = 64 << 20;
+/// What such a message takes beside its own bytes.
+const HELD_OVERHEAD: usize = 512;
 
 /// Counts how often the node began to listen. Answers to questions of an earlier life are of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct Fill {
     pub from: u64,
     /// The last place: a message stands there, or has gone for a later one.
     pub to: u64,
+    /// Of the channel's time since it was wanted.
+    serial: u64,
 }
 
 /// What was read for a [`Fill`].
@@ -150,12 +155,15 @@ enum Phase {
 struct Held<M> {
     sequence: u64,
     previous: u64,
+    bytes: usize,
     message: M,
 }
 
 /// A channel that is wanted.
 #[derive(Debug)]
 struct Channel<M> {
+    /// Tells this channel from the same one before it was forgotten.
+    serial: u64,
     phase: Phase,
     /// Its home has not been told that it has caught up.
     is_new: bool,
@@ -174,8 +182,9 @@ struct Channel<M> {
 }
 
 impl<M> Channel<M> {
-    fn new() -> Self {
+    fn new(serial: u64) -> Self {
         Self {
+            serial,
             phase: Phase::New,
             is_new: true,
             is_empty: false,
@@ -185,6 +194,10 @@ impl<M> Channel<M> {
             fence: 0,
             held: Vec::new(),
         }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.iter().map(|one| one.bytes).sum()
     }
 }
 
@@ -200,21 +213,27 @@ enum Verdict {
 /// The channels of one log that a node wants.
 #[derive(Debug)]
 pub struct Interest<M> {
-    /// None while nobody listens.
+    /// None before the log was opened.
     epoch: Option<Epoch>,
+    is_listening: bool,
     life: u64,
+    /// Of the last channel that was wanted.
+    serial: u64,
     /// Messages of a channel that the log keeps at least. A channel with fewer has lost none for a newer one.
     kept_min: usize,
     channels: BTreeMap<Arc<str>, Channel<M>>,
     /// Channels that were subscribed since the last fence was asked for.
-    unfenced: Vec<Arc<str>>,
+    unfenced: Vec<(Arc<str>, u64)>,
     /// Channels that wait for the answer to a fence; none if no fence is asked for.
-    fencing: Option<Vec<Arc<str>>>,
+    fencing: Option<Vec<(Arc<str>, u64)>>,
+    /// Channels whose fence came since [`Interest::look_at_new`] was called last, and those whose fence had come by then.
+    fresh: Vec<Arc<str>>,
+    settled: Vec<Arc<str>>,
     /// Channels whose last message had not come at an audit, and its place. [`Interest::look_again`] takes them.
     doubts: BTreeMap<Arc<str>, u64>,
     /// Channels of which subscribers have seen more than was read here: up to which offset. Their homes are told when that was read.
     confirming: BTreeMap<Arc<str>, u64>,
-    held: usize,
+    held_bytes: usize,
     tasks: VecDeque<Task<M>>,
 }
 
@@ -224,14 +243,18 @@ impl<M> Interest<M> {
     pub fn new(kept_min: usize) -> Self {
         Self {
             epoch: None,
+            is_listening: false,
             life: 0,
+            serial: 0,
             kept_min,
             channels: BTreeMap::new(),
             unfenced: Vec::new(),
             fencing: None,
+            fresh: Vec::new(),
+            settled: Vec::new(),
             doubts: BTreeMap::new(),
             confirming: BTreeMap::new(),
-            held: 0,
+            held_bytes: 0,
             tasks: VecDeque::new(),
         }
     }
@@ -262,13 +285,11 @@ impl<M> Interest<M> {
 
     /// The node begins to listen, at first or again: nothing is subscribed yet. The log has this epoch.
     pub fn handle_listening(&mut self, epoch: Epoch) {
-        self.life += 1;
-        self.fencing = None;
-        self.unfenced.clear();
-        self.doubts.clear();
+        self.handle_deaf();
+        self.is_listening = true;
         let is_other = self.epoch.is_some_and(|known| known != epoch);
         self.epoch = Some(epoch);
-        self.held = 0;
+        self.held_bytes = 0;
         let names: Vec<Arc<str>> = self.channels.keys().map(Arc::clone).collect();
         for name in names {
             if is_other {
@@ -281,7 +302,21 @@ impl<M> Interest<M> {
             }
             self.subscribe(name);
         }
-        self.fence();
+        // Also without a channel: the answer shows that the servers let this node ask.
+        self.fencing = Some(std::mem::take(&mut self.unfenced));
+        self.tasks.push_back(Task::Fence);
+    }
+
+    /// The node does not listen any more. What homes want meanwhile is done when it listens again.
+    pub fn handle_deaf(&mut self) {
+        self.is_listening = false;
+        self.life += 1;
+        self.fencing = None;
+        self.unfenced.clear();
+        self.fresh.clear();
+        self.settled.clear();
+        self.doubts.clear();
+        self.tasks.retain(|task| matches!(task, Task::Tell { .. }));
     }
 
     /// What a channel was told means nothing any more.
@@ -289,7 +324,7 @@ impl<M> Interest<M> {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
-        *channel = Channel::new();
+        *channel = Channel::new(channel.serial);
         self.tell(name, 0, LogEvent::Began(epoch));
     }
 
@@ -298,8 +333,10 @@ impl<M> Interest<M> {
         if self.channels.contains_key(name) {
             return;
         }
-        self.channels.insert(Arc::clone(name), Channel::new());
-        if self.epoch.is_some() {
+        self.serial += 1;
+        let channel = Channel::new(self.serial);
+        self.channels.insert(Arc::clone(name), channel);
+        if self.is_listening {
             self.subscribe(Arc::clone(name));
             self.fence();
         }
@@ -310,10 +347,10 @@ impl<M> Interest<M> {
         let Some((name, channel)) = self.channels.remove_entry(name) else {
             return;
         };
-        self.held -= channel.held.len();
+        self.held_bytes -= channel.held_bytes();
         self.doubts.remove(&name);
         self.confirming.remove(&name);
-        if self.epoch.is_some() {
+        if self.is_listening {
             self.tasks.push_back(Task::Unsubscribe(name));
         }
     }
@@ -327,21 +364,48 @@ impl<M> Interest<M> {
             let offset = channel.read_to;
             return self.tell(name, offset, LogEvent::Passed);
         }
-        let awaited = self.confirming.entry(Arc::clone(name)).or_default();
-        *awaited = offset.max(*awaited);
-        if channel.phase == Phase::Live {
+        let (is_live, known) = (channel.phase == Phase::Live, self.confirming.get(name));
+        // One question serves all who have seen no more than that.
+        if known.is_none_or(|known| *known < offset) {
+            self.confirming.insert(Arc::clone(name), offset);
+            if is_live {
+                self.ask_if_confirming(name);
+            }
+        }
+    }
+
+    /// Asks how far a channel has come that subscribers wait for.
+    fn ask_if_confirming(&mut self, name: &Arc<str>) {
+        if self.is_listening
+            && let Some(&offset) = self.confirming.get(name)
+        {
             self.ask_all([Arc::clone(name)], offset, true);
+        }
+    }
+
+    /// Nobody can answer a question that may fail. Whoever waited for it waits no more.
+    pub fn handle_dropped(&mut self, asked: &Asked) {
+        for name in &asked.channels {
+            if asked.at_least > 0 && self.confirming.get(name) == Some(&asked.at_least) {
+                self.confirming.remove(name);
+            }
         }
     }
 
     fn subscribe(&mut self, name: Arc<str>) {
         self.tasks.push_back(Task::Subscribe(Arc::clone(&name)));
-        self.unfenced.push(name);
+        self.await_fence(name);
+    }
+
+    fn await_fence(&mut self, name: Arc<str>) {
+        if let Some(channel) = self.channels.get(&name) {
+            self.unfenced.push((name, channel.serial));
+        }
     }
 
     /// One fence at a time: it serves all that was subscribed before.
     fn fence(&mut self) {
-        if self.fencing.is_none() && !self.unfenced.is_empty() && self.epoch.is_some() {
+        if self.fencing.is_none() && !self.unfenced.is_empty() && self.is_listening {
             self.fencing = Some(std::mem::take(&mut self.unfenced));
             self.tasks.push_back(Task::Fence);
         }
@@ -352,18 +416,40 @@ impl<M> Interest<M> {
         let Some(fenced) = self.fencing.take() else {
             return;
         };
+        let is_first = fenced.is_empty();
         let mut asked = Vec::with_capacity(fenced.len());
-        for name in fenced {
+        for (name, serial) in fenced {
             if let Some(channel) = self.channels.get_mut(&name)
                 && channel.phase == Phase::New
+                && channel.serial == serial
             {
                 channel.phase = Phase::Asked;
                 channel.fence = last;
+                self.fresh.push(Arc::clone(&name));
                 asked.push(name);
             }
         }
+        if is_first {
+            self.ask(Vec::new(), last, false);
+        }
         self.ask_all(asked, last, false);
         self.fence();
+    }
+
+    /// Asks again about channels that are new. The servers of a cluster may have told each other of a subscription after they had
+    /// answered for its fence: then what was stored in between did not come. To be called after some seconds, again and again.
+    pub fn look_at_new(&mut self) {
+        let fresh = std::mem::take(&mut self.fresh);
+        let settled = std::mem::replace(&mut self.settled, fresh);
+        if self.is_listening {
+            self.ask_all(settled, 0, true);
+        }
+    }
+
+    /// Whether [`Interest::look_again`] has something to look at.
+    #[must_use]
+    pub fn has_doubts(&self) -> bool {
+        !self.doubts.is_empty()
     }
 
     fn ask_all(
@@ -375,13 +461,17 @@ impl<M> Interest<M> {
         let mut names = names.into_iter().peekable();
         while names.peek().is_some() {
             let channels = names.by_ref().take(ASKED_MAX).collect();
-            self.tasks.push_back(Task::Ask(Asked {
-                life: Life(self.life),
-                channels,
-                at_least,
-                may_fail,
-            }));
+            self.ask(channels, at_least, may_fail);
         }
+    }
+
+    fn ask(&mut self, channels: Vec<Arc<str>>, at_least: u64, may_fail: bool) {
+        self.tasks.push_back(Task::Ask(Asked {
+            life: Life(self.life),
+            channels,
+            at_least,
+            may_fail,
+        }));
     }
 
     /// The last messages of channels are known, from a server that has got to [`Asked::at_least`].
@@ -422,6 +512,7 @@ impl<M> Interest<M> {
             self.catch_up(name, lasts.first.saturating_sub(1));
         } else {
             self.pass(name, place, lasts);
+            self.ask_if_confirming(name);
         }
         self.release(name);
     }
@@ -493,6 +584,7 @@ impl<M> Interest<M> {
             channel: Arc::clone(name),
             from: channel.last.max(1),
             to,
+            serial: channel.serial,
         }));
     }
 
@@ -505,7 +597,7 @@ impl<M> Interest<M> {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
-        if channel.phase != Phase::Filling {
+        if channel.phase != Phase::Filling || channel.serial != fill.serial {
             return;
         }
         let begin = filled.begin().unwrap_or(fill.to);
@@ -541,6 +633,7 @@ impl<M> Interest<M> {
             channel.read_to = channel.read_to.max(fill.to);
         }
         self.tell_if_confirming(name);
+        self.ask_if_confirming(name);
         self.release(name);
     }
 
@@ -560,6 +653,7 @@ impl<M> Interest<M> {
         }
         if let Some(channel) = self.channels.get_mut(name)
             && channel.phase == Phase::Filling
+            && channel.serial == fill.serial
         {
             self.renew(name);
         }
@@ -569,13 +663,20 @@ impl<M> Interest<M> {
     fn renew(&mut self, name: &Arc<str>) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.phase = Phase::New;
-            self.unfenced.push(Arc::clone(name));
+            self.await_fence(Arc::clone(name));
             self.fence();
         }
     }
 
     /// A message was republished, with the place of the one before it in its channel (0: none is known).
-    pub fn handle_message(&mut self, name: &str, sequence: u64, previous: u64, message: M) {
+    pub fn handle_message(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        previous: u64,
+        message: M,
+        bytes: usize,
+    ) {
         let Some((name, channel)) = self.channels.get_key_value(name) else {
             return;
         };
@@ -583,6 +684,7 @@ impl<M> Interest<M> {
         let held = Held {
             sequence,
             previous,
+            bytes: bytes + HELD_OVERHEAD,
             message,
         };
         if channel.phase == Phase::Live {
@@ -594,7 +696,7 @@ impl<M> Interest<M> {
 
     /// Keeps what comes for a channel that is filled.
     fn hold(&mut self, name: &Arc<str>, one: Held<M>) {
-        let is_full = self.held >= HELD_OF_ALL_MAX;
+        let is_full = self.held_bytes + one.bytes > HELD_BYTES_MAX;
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
@@ -602,8 +704,8 @@ impl<M> Interest<M> {
             channel.is_overfull = true;
             return;
         }
+        self.held_bytes += one.bytes;
         channel.held.push(one);
-        self.held += 1;
     }
 
     /// A message of a channel that is followed.
@@ -630,8 +732,8 @@ impl<M> Interest<M> {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
+        self.held_bytes -= channel.held_bytes();
         let mut held = std::mem::take(&mut channel.held);
-        self.held -= held.len();
         // What was republished late comes out of order.
         held.sort_by_key(|one| one.sequence);
         for one in held {
@@ -656,7 +758,7 @@ impl<M> Interest<M> {
 
     /// Looks whether the last messages of all channels have come.
     pub fn audit(&mut self) {
-        if self.epoch.is_none() {
+        if !self.is_listening {
             return;
         }
         let live = self.channels.iter();

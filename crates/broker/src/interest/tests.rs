@@ -293,7 +293,8 @@ impl World {
     fn hear(&mut self) {
         while let Some((channel, place, previous, message)) = self.wire.pop_front() {
             let name = CHANNELS[channel];
-            self.interest.handle_message(name, place, previous, message);
+            self.interest
+                .handle_message(name, place, previous, message, 1);
             self.carry_out();
         }
     }
@@ -424,6 +425,7 @@ impl World {
                 self.carry_out();
             }
             self.interest.look_again();
+            self.interest.look_at_new();
             self.carry_out();
         }
     }
@@ -441,7 +443,7 @@ impl World {
             self.check(channel);
         }
         assert_eq!(self.interest.behind(), 0);
-        assert_eq!(self.interest.held, 0);
+        assert_eq!(self.interest.held_bytes, 0);
     }
 }
 
@@ -485,12 +487,14 @@ fn what_is_held_back_is_bounded_and_read_later() {
     interest.want(&"a".into());
     let count = 2 * HELD_MAX as u64;
     for place in 1..=count {
-        interest.handle_message("a", place, place - 1, place);
+        interest.handle_message("a", place, place - 1, place, 100);
     }
-    assert_eq!(interest.held, HELD_MAX);
+    assert_eq!(interest.held_bytes, HELD_MAX * (100 + HELD_OVERHEAD));
+    // The first fence is of no channel.
+    interest.handle_fence(0);
     interest.handle_fence(0);
     let ask = std::iter::from_fn(|| interest.poll_task()).find_map(|task| match task {
-        Task::Ask(asked) => Some(asked),
+        Task::Ask(asked) if !asked.channels.is_empty() => Some(asked),
         _ => None,
     });
     let lasts = LastOnes {
@@ -511,5 +515,78 @@ fn what_is_held_back_is_bounded_and_read_later() {
     });
     assert_eq!(told.count(), HELD_MAX);
     assert!(matches!(tasks.last(), Some(Task::Fence)), "{tasks:?}");
-    assert_eq!((interest.held, interest.behind()), (0, 1));
+    assert_eq!((interest.held_bytes, interest.behind()), (0, 1));
+}
+
+#[test]
+fn an_answer_is_for_the_channel_that_was_wanted_then() {
+    let mut interest = Interest::<u64>::new(10_000);
+    interest.handle_listening(Epoch::new(1));
+    let fill_of = |interest: &mut Interest<u64>| {
+        interest.want(&"a".into());
+        interest.handle_fence(9);
+        interest.handle_fence(9);
+        let tasks: Vec<_> = std::iter::from_fn(|| interest.poll_task()).collect();
+        let asked = tasks.into_iter().find_map(|task| match task {
+            Task::Ask(asked) if !asked.channels.is_empty() => Some(asked),
+            _ => None,
+        });
+        let lasts = LastOnes {
+            watermark: 9,
+            first: 1,
+            places: BTreeMap::from([("a".into(), 7)]),
+        };
+        interest.handle_lasts(&asked.expect("a fence was answered"), &lasts);
+        match interest.poll_task() {
+            Some(Task::Fill(fill)) => fill,
+            other => panic!("{other:?}"),
+        }
+    };
+    let filled = || Filled {
+        messages: vec![(7, 7)],
+        first: 1,
+        is_cut: false,
+        begins_with_rollup: false,
+    };
+    let former = fill_of(&mut interest);
+    interest.forget("a");
+    let fill = fill_of(&mut interest);
+    interest.handle_filled(&former, filled());
+    interest.handle_unfilled(&former);
+    assert!(interest.poll_task().is_none());
+    interest.handle_filled(&fill, filled());
+    assert!(interest.poll_task().is_some());
+}
+
+#[test]
+fn whoever_has_seen_what_nobody_stored_costs_one_question() {
+    let mut interest = Interest::<u64>::new(10_000);
+    interest.handle_listening(Epoch::new(1));
+    interest.want(&"a".into());
+    interest.handle_fence(9);
+    interest.handle_fence(9);
+    let asked = |interest: &mut Interest<u64>| {
+        let tasks: Vec<_> = std::iter::from_fn(|| interest.poll_task()).collect();
+        let asked = tasks.into_iter().filter_map(|task| match task {
+            Task::Ask(asked) if !asked.channels.is_empty() => Some(asked),
+            _ => None,
+        });
+        asked.collect::<Vec<_>>()
+    };
+    let first = asked(&mut interest);
+    let lasts = LastOnes {
+        watermark: 9,
+        first: 1,
+        places: BTreeMap::new(),
+    };
+    interest.handle_lasts(&first[0], &lasts);
+    for _ in 0..5 {
+        interest.confirm(&"a".into(), 1 << 60);
+    }
+    let confirming = asked(&mut interest);
+    assert_eq!(confirming.len(), 1);
+    interest.handle_dropped(&confirming[0]);
+    // Whoever comes then has an answer of its own.
+    interest.confirm(&"a".into(), 12);
+    assert_eq!(asked(&mut interest).len(), 1);
 }

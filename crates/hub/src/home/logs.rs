@@ -426,6 +426,7 @@ impl Home {
             return Some(request);
         }
         self.tell_held(Some(request.ticket));
+        self.note_channel_use(&request.channel, now);
         self.confirm(&request.channel, request.since.offset);
         let logs = &mut self.logs;
         logs.ahead_serial += 1;
@@ -561,6 +562,9 @@ impl Home {
 
     fn lose(&mut self, index: u32, position: Position, now: Now) {
         self.flush_batch(index);
+        // Its shards have left it by this, and say nothing more of it.
+        let name = Arc::clone(&self.channels[index].name);
+        self.note_channel_use(&name, now);
         let record = &mut self.channels[index];
         record.epoch = position.epoch;
         record.last_offset = position.offset;

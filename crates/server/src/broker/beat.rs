@@ -219,6 +219,11 @@ impl Pulse {
         epoch
     }
 
+    /// Whether no beat has come for too long.
+    pub(super) fn is_silent(&self) -> bool {
+        self.heard.elapsed() > BEAT_TIMEOUT
+    }
+
     /// Writes a beat when none has come for a while, if this node has read the log to its end.
     ///
     /// # Errors
@@ -232,7 +237,7 @@ impl Pulse {
         jitter: Duration,
     ) -> Result<(), Fault> {
         let silent = self.heard.elapsed();
-        if silent > BEAT_TIMEOUT {
+        if self.is_silent() {
             return Err(Fault::Silent);
         }
         let is_silent = silent >= BEAT_INTERVAL + jitter;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout, timeout_at};
 
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(50);
@@ -37,6 +37,8 @@ const AUDIT_PAUSE: Duration = Duration::from_secs(10);
 const SECOND_LOOK: Duration = Duration::from_secs(2);
 /// How long a fence may take. Its question or its answer may be lost.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a subscription may take more: measured, 142,000 a second with three servers.
+const SUBSCRIPTION_TIME: Duration = Duration::from_micros(50);
 /// Opening a log takes a few requests.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two attempts to open a log.
@@ -73,6 +75,7 @@ struct Schedule {
     audit: Instant,
     /// When the last audit was. Opening the log counts as one, because it finds the same.
     audited: Instant,
+    new_channels: Instant,
     count: Instant,
     second_look: Option<Instant>,
     /// Until when the answer to a fence must have come.
@@ -81,6 +84,11 @@ struct Schedule {
 }
 
 impl Schedule {
+    fn is_fence_late(&self) -> bool {
+        self.fence
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+
     /// Something may have been lost just now.
     fn hasten_audit(&mut self) {
         let soonest = Instant::now().max(self.audited + AUDIT_PAUSE);
@@ -123,6 +131,7 @@ impl Hearer {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
+            self.interest.handle_deaf();
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be heard: {fault}; it is opened again");
@@ -131,8 +140,17 @@ impl Hearer {
             } else {
                 (retry * 2).min(RETRY_MAX)
             };
-            sleep(retry).await;
+            self.rest(retry).await;
         }
+    }
+
+    /// Waits, and notes what homes want meanwhile.
+    async fn rest(&mut self, duration: Duration) {
+        let over = Instant::now() + duration;
+        while let Ok(Some(wish)) = timeout_at(over, self.wishes.recv()).await {
+            self.take_wishes(wish);
+        }
+        sleep_until(over).await;
     }
 
     /// Opens the log and hears it, until something fails.
@@ -149,6 +167,7 @@ impl Hearer {
         let mut schedule = Schedule {
             audit: Instant::now() + AUDIT_INTERVAL + jitter,
             audited: Instant::now(),
+            new_channels: Instant::now() + SECOND_LOOK,
             count: Instant::now(),
             second_look: None,
             fence: None,
@@ -157,17 +176,23 @@ impl Hearer {
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&log));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // A log without a wanted channel is caught up with as soon as it is heard.
-        self.note_live();
         loop {
             self.do_tasks(&mut *listener, &mut answering, &mut schedule, clock)
                 .await?;
             tokio::select! {
                 // In an order that is always the same: ticks come by time, wishes and answers by what was asked for.
                 biased;
-                _ = ticks.tick() => self.tick(epoch, &mut schedule).await?,
+                _ = ticks.tick() => {
+                    if self.is_late(&schedule) {
+                        // What waits here is no silence: this node may have had no time for it.
+                        while let Some(heard) = listener.next_now()? {
+                            self.handle_heard(heard, epoch, clock, &mut schedule)?;
+                        }
+                    }
+                    self.tick(epoch, &mut schedule).await?;
+                }
                 Some(wish) = self.wishes.recv() => self.take_wishes(wish),
-                answer = answering.next() => self.handle_answer(answer?),
+                answer = answering.next() => self.handle_answer(answer?, &mut schedule),
                 heard = listener.next() => self.handle_heard(heard?, epoch, clock, &mut schedule)?,
             }
         }
@@ -261,7 +286,7 @@ impl Hearer {
         if self.log.is_suspect() {
             return Err(Fault::Changed);
         }
-        if schedule.fence.is_some_and(|deadline| deadline <= now) {
+        if schedule.is_fence_late() {
             return Err(Fault::Slow(FENCE_TIMEOUT.as_secs()));
         }
         if self.doubts.check(&self.link, &self.log).await {
@@ -271,12 +296,15 @@ impl Hearer {
         if schedule.audit <= now {
             schedule.audit = now + AUDIT_INTERVAL;
             schedule.audited = now;
-            schedule.second_look.get_or_insert(now + SECOND_LOOK);
             self.interest.audit();
         }
         if schedule.second_look.is_some_and(|at| at <= now) {
             schedule.second_look = None;
             self.interest.look_again();
+        }
+        if schedule.new_channels <= now {
+            schedule.new_channels = now + SECOND_LOOK;
+            self.interest.look_at_new();
         }
         if schedule.count <= now {
             schedule.count = now + COUNT_INTERVAL;
@@ -286,6 +314,11 @@ impl Hearer {
         self.pulse
             .keep(link, log, epoch, true, schedule.jitter)
             .await
+    }
+
+    /// Whether something should have come by now.
+    fn is_late(&self, schedule: &Schedule) -> bool {
+        schedule.is_fence_late() || self.pulse.is_silent()
     }
 
     fn count(&self) {
@@ -320,10 +353,20 @@ impl Hearer {
         }
     }
 
-    fn handle_answer(&mut self, answer: Answer) {
+    fn handle_answer(&mut self, answer: Answer, schedule: &mut Schedule) {
         match answer {
-            Answer::Lasts(asked, lasts) => self.interest.handle_lasts(&asked, &lasts),
-            Answer::Dropped => {}
+            Answer::Lasts(asked, lasts) => {
+                self.interest.handle_lasts(&asked, &lasts);
+                if !asked.may_fail {
+                    // The servers let this node subscribe, and ask.
+                    self.note_live();
+                }
+                if self.interest.has_doubts() {
+                    let soon = Instant::now() + SECOND_LOOK;
+                    schedule.second_look.get_or_insert(soon);
+                }
+            }
+            Answer::Dropped(asked) => self.interest.handle_dropped(&asked),
             Answer::Filled(fill, Some(filled)) => self.interest.handle_filled(&fill, filled),
             Answer::Filled(fill, None) => self.interest.handle_unfilled(&fill),
         }
@@ -379,8 +422,9 @@ impl Hearer {
                 return Err(Fault::Changed);
             }
         } else if let Some(channel) = self.entries.channel_of(&stored.subject) {
+            let bytes = stored.payload.len();
             self.interest
-                .handle_message(&channel, sequence, previous, stored);
+                .handle_message(&channel, sequence, previous, stored, bytes);
         }
         Ok(())
     }
@@ -406,7 +450,10 @@ impl Hearer {
                     }
                 }
                 Task::Fence => {
-                    schedule.fence = Some(Instant::now() + FENCE_TIMEOUT);
+                    // It is behind all subscriptions, which the servers tell each other one by one.
+                    let subscriptions = u32::try_from(self.interest.len()).unwrap_or(u32::MAX);
+                    let patience = FENCE_TIMEOUT + SUBSCRIPTION_TIME * subscriptions;
+                    schedule.fence = Some(Instant::now() + patience);
                     listener.ask_fence();
                 }
                 Task::Ask(asked) => answering.ask(asked),

@@ -10,6 +10,7 @@ use async_nats::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use myriad_nats::raw::{RawMessage, parse_headers};
 use serde::Serialize;
+use std::collections::HashMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -42,9 +43,6 @@ pub(super) struct Question<'a> {
     /// The last message of each of these subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     multi_last: Option<&'a [String]>,
-    /// As of this place of the stream: later messages do not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    up_to_seq: Option<u64>,
     batch: usize,
     max_bytes: usize,
 }
@@ -57,9 +55,11 @@ pub(super) struct Said {
     pending: u64,
     /// How far the server had got, where it says so.
     up_to: Option<u64>,
+    /// The server has no such message.
+    is_empty: bool,
 }
 
-/// The last message of each subject.
+/// The place of the last message of each subject. The first subject must have one.
 ///
 /// # Errors
 /// There is no answer.
@@ -68,31 +68,35 @@ pub(super) async fn lasts(
     stream: &str,
     subjects: &[String],
 ) -> Result<Lasts, FeedError> {
-    let mut messages = Vec::new();
-    let mut question = Question {
-        multi_last: Some(subjects),
-        ..Question::bounded()
+    let mut lasts = Lasts {
+        watermark: u64::MAX,
+        places: HashMap::new(),
     };
+    let mut left = subjects.to_vec();
     loop {
+        let question = Question {
+            multi_last: Some(&left),
+            ..Question::bounded()
+        };
         let said = ask(asker, stream, &question).await?;
-        let watermark = said.up_to.or(question.up_to_seq);
-        let next = said.messages.last().map(|last| last.sequence + 1);
-        messages.extend(said.messages);
-        let Some(watermark) = watermark else {
+        let Some(up_to) = said.up_to.filter(|_| !said.is_empty) else {
             return Err(FeedError::look(&"the answer does not say how far it goes"));
         };
-        match next {
-            Some(next) if said.pending > 0 => {
-                question.seq = Some(next);
-                question.up_to_seq = Some(watermark);
-            }
-            _ => {
-                return Ok(Lasts {
-                    watermark,
-                    messages,
-                });
-            }
+        // Another server may answer for the rest, and have less. So what is left is asked for anew, and the least counts.
+        lasts.watermark = lasts.watermark.min(up_to);
+        let before = lasts.places.len();
+        let places = said.messages.iter();
+        let places = places.map(|message| (message.subject.to_string(), message.sequence));
+        lasts.places.extend(places);
+        if said.pending == 0 {
+            return Ok(lasts);
         }
+        if lasts.places.len() == before {
+            return Err(FeedError::look(&"the answer has less than it says"));
+        }
+        left.retain(|subject| !lasts.places.contains_key(subject));
+        // There is always a message there: an answer without one is a mistake.
+        left.insert(0, subjects[0].clone());
     }
 }
 
@@ -147,21 +151,23 @@ impl Said {
             ..
         } = message;
         let block = block.unwrap_or_default();
+        // The headers of a message may look like a status. JetStream writes behind them where it stands.
+        if let Some(stored) = stored(&block, payload) {
+            self.messages.push(stored);
+            return Ok(false);
+        }
         match status_of(&block) {
-            None => {
-                let stored = stored(&block, payload);
-                let stored =
-                    stored.ok_or_else(|| FeedError::look(&"it does not say where it stands"))?;
-                self.messages.push(stored);
-                Ok(false)
-            }
+            None => Err(FeedError::look(&"it does not say where it stands")),
             Some(END) => {
                 let own = own_headers(&block);
-                self.pending = number(own.as_ref(), "Nats-Num-Pending").unwrap_or(0);
-                self.up_to = number(own.as_ref(), "Nats-UpTo-Sequence");
+                self.pending = number(Some(&own), "Nats-Num-Pending").unwrap_or(0);
+                self.up_to = number(Some(&own), "Nats-UpTo-Sequence");
                 Ok(true)
             }
-            Some(NO_MESSAGE) => Ok(true),
+            Some(NO_MESSAGE) => {
+                self.is_empty = true;
+                Ok(true)
+            }
             Some(status) => Err(FeedError::look(&format!("status {status}"))),
         }
     }
@@ -183,7 +189,7 @@ pub(super) fn stored(block: &Bytes, payload: Bytes) -> Option<Stored> {
         stored_ns,
     } = match &headers {
         Some(headers) => Place::read(headers),
-        None => Place::read(&own_headers(block)?),
+        None => Place::read(&own_headers(block)),
     }?;
     Some(Stored {
         sequence,
@@ -196,7 +202,7 @@ pub(super) fn stored(block: &Bytes, payload: Bytes) -> Option<Stored> {
 }
 
 /// What JetStream has written behind the headers of a publisher. Its lines are sound, whatever stands before them.
-pub(super) fn own_headers(block: &[u8]) -> Option<HeaderMap> {
+pub(super) fn own_headers(block: &[u8]) -> HeaderMap {
     let lines = block.split(|byte| *byte == b'\n');
     let values = lines.filter_map(|line| {
         let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
@@ -204,10 +210,12 @@ pub(super) fn own_headers(block: &[u8]) -> Option<HeaderMap> {
     });
     let mut headers = HeaderMap::new();
     for (name, value) in values {
-        let value: HeaderValue = value.parse().ok()?;
-        headers.append(name, value);
+        // A publisher may have written the same names.
+        if let Ok(value) = value.parse::<HeaderValue>() {
+            headers.append(name, value);
+        }
     }
-    Some(headers)
+    headers
 }
 
 /// Where a message stands that comes by itself, or by a direct get.
@@ -266,13 +274,13 @@ mod tests {
     #[test]
     fn what_jetstream_writes_is_found_behind_broken_headers() {
         let block = Bytes::from_static(
-            b"NATS/1.0\r\nName: \xe9\r\nNats-Sequence: 1\r\nNats-Subject: my.h.~.a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-11-22T10:00:00Z\r\nNats-Last-Sequence: 5\r\n\r\n",
+            b"NATS/1.0 503 XX\r\nName: \xe9\r\nNats-Sequence: 1\r2\r\nNats-Subject: my.h.~.a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-11-22T10:00:00Z\r\nNats-Last-Sequence: 5\r\n\r\n",
         );
         let stored = stored(&block, Bytes::new()).expect("it says where it stands");
         assert_eq!((&*stored.subject, stored.sequence), ("my.h.~.a", 7));
         assert!(stored.is_spoiled);
         let own = own_headers(&block);
-        assert_eq!(number(own.as_ref(), "Nats-Last-Sequence"), Some(5));
+        assert_eq!(number(Some(&own), "Nats-Last-Sequence"), Some(5));
     }
 
     #[test]
@@ -296,6 +304,7 @@ mod tests {
             messages,
             pending,
             up_to,
+            ..
         } = &said;
         assert_eq!((messages.len(), *pending, *up_to), (1, 2, Some(9)));
         let none = message(b"NATS/1.0 404 Message Not Found\r\n\r\n");

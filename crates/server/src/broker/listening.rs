@@ -7,6 +7,7 @@ use super::direct::{number, own_headers, stored};
 use super::servers::{FeedError, Heard, Listener, Republished, Sid};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::Info;
+use bytes::Bytes;
 use myriad_broker::{Extent, Subjects};
 use myriad_nats::raw::{RawConnection, RawMessage};
 use std::task::{Context, Poll, ready};
@@ -51,11 +52,13 @@ impl Republishing {
             ..
         } = message;
         let block = block?;
+        // A piece of the buffer that it was read to would keep all of that in memory while the message is held back.
+        let payload = Bytes::copy_from_slice(&payload);
         let stored = stored(&block, payload)?;
         // Anybody may publish here. What is not from the stream says so by its place.
         let is_from_stream =
             self.subjects.republished(&stored.subject).as_deref() == Some(&*subject);
-        let previous = number(own_headers(&block).as_ref(), "Nats-Last-Sequence")?;
+        let previous = number(Some(&own_headers(&block)), "Nats-Last-Sequence")?;
         is_from_stream.then_some(Republished { stored, previous })
     }
 }

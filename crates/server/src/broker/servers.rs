@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use myriad_broker::Extent;
 use myriad_shard::Told;
+use std::collections::HashMap;
 use std::fmt::{Debug, Display};
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -149,13 +150,13 @@ impl dyn Feed + '_ {
     }
 }
 
-/// The last messages of some subjects.
+/// Where the last messages of some subjects stand.
 #[derive(Debug)]
 pub(super) struct Lasts {
     /// All that was stored up to here is counted.
     pub(super) watermark: u64,
-    /// One of each subject that has one.
-    pub(super) messages: Vec<Stored>,
+    /// By subject; one without a message is left out.
+    pub(super) places: HashMap<String, u64>,
 }
 
 /// Messages of one subject, in their order.
@@ -212,6 +213,14 @@ impl dyn Listener + '_ {
     /// The connection is lost, or silent.
     pub(super) async fn next(&mut self) -> Result<Heard, FeedError> {
         poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The next thing if it has come.
+    ///
+    /// # Errors
+    /// The connection is lost, or silent.
+    pub(super) fn next_now(&mut self) -> Result<Option<Heard>, FeedError> {
+        unconstrained(self.next()).now_or_never().transpose()
     }
 }
 

@@ -73,6 +73,12 @@ impl Queue {
         self.waiting.push(one);
     }
 
+    /// Whether a client waits for an answer.
+    pub(super) fn has_clients(&self) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|one| one.question.ticket().is_some())
+    }
+
     /// Drops what was asked by clients whose connections have become others', and by requests that have ended. What is left is
     /// bounded by the connections that there may be.
     fn sweep(&mut self, now: Tick) {

@@ -155,12 +155,15 @@ impl Home {
         }
     }
 
-    /// Whether some shard has subscribed to a channel, or wants to.
+    /// Whether some shard has subscribed to a channel, or a client waits for it.
     fn is_subscribed(&self, channel: &Arc<str>) -> bool {
         let index = self.names.get(channel);
         let has_shards = index.is_some_and(|&index| !self.channels[index].subscribed.is_empty());
         let source = Source::Channel(Arc::clone(channel));
-        has_shards || self.logs.joins.contains_key(&source)
+        // A client waits for an answer however long it takes.
+        let queue = self.logs.queues.get(&source);
+        let is_awaited = queue.is_some_and(|queue| queue.has_clients());
+        has_shards || is_awaited || self.logs.joins.contains_key(&source)
     }
 
     fn drop_channel(&mut self, channel: &Arc<str>) {

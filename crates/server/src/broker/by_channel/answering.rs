@@ -5,7 +5,7 @@ use crate::broker::servers::{FeedError, LASTS_MAX, Lasts, Stored, Way, Which};
 use async_nats::header::NATS_ROLLUP;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use myriad_broker::{Asked, Fill, Filled, LastOnes};
+use myriad_broker::{Asked, Extent, Fill, Filled, LastOnes};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ const PATIENCE_MAX: Duration = Duration::from_secs(20);
 pub(super) enum Answer {
     /// The last messages.
     Lasts(Asked, LastOnes),
-    /// Nobody answered a question that nothing waits for.
-    Dropped,
+    /// Nobody could answer a question that nothing waits for.
+    Dropped(Asked),
     /// What was missing; none if it is not to be had.
     Filled(Fill, Option<Filled<Stored>>),
 }
@@ -43,9 +43,13 @@ type Answers = FuturesUnordered<BoxFuture<'static, Result<Answer, NoAnswer>>>;
 pub(super) struct Answering {
     link: Arc<Link>,
     log: Arc<Log>,
+    /// Channels wait for the answers to these.
     asks: VecDeque<Asked>,
+    /// Nothing waits for these. They have a place of their own, because strangers can cause them.
+    looks: VecDeque<Asked>,
     fills: VecDeque<Fill>,
     asking: Answers,
+    looking: Answers,
     filling: Answers,
 }
 
@@ -55,14 +59,21 @@ impl Answering {
             link,
             log,
             asks: VecDeque::new(),
+            looks: VecDeque::new(),
             fills: VecDeque::new(),
             asking: Answers::new(),
+            looking: Answers::new(),
             filling: Answers::new(),
         }
     }
 
     pub(super) fn ask(&mut self, asked: Asked) {
-        self.asks.push_back(asked);
+        let queue = if asked.may_fail {
+            &mut self.looks
+        } else {
+            &mut self.asks
+        };
+        queue.push_back(asked);
     }
 
     pub(super) fn fill(&mut self, fill: Fill) {
@@ -71,12 +82,16 @@ impl Answering {
 
     /// Begins what may begin now.
     fn begin(&mut self) {
-        while self.asking.len() < ASKS_MAX
-            && let Some(asked) = self.asks.pop_front()
-        {
-            let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
-            self.asking
-                .push(Box::pin(async move { ask(&link, &log, asked).await }));
+        for (queue, answers) in [
+            (&mut self.asks, &self.asking),
+            (&mut self.looks, &self.looking),
+        ] {
+            while answers.len() < ASKS_MAX
+                && let Some(asked) = queue.pop_front()
+            {
+                let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
+                answers.push(Box::pin(async move { ask(&link, &log, asked).await }));
+            }
         }
         while self.filling.len() < FILLS_MAX
             && let Some(one) = self.fills.pop_front()
@@ -97,6 +112,7 @@ impl Answering {
             biased;
             Some(answer) = self.asking.next(), if !self.asking.is_empty() => answer,
             Some(answer) = self.filling.next(), if !self.filling.is_empty() => answer,
+            Some(answer) = self.looking.next(), if !self.looking.is_empty() => answer,
             else => std::future::pending().await,
         }
     }
@@ -117,18 +133,20 @@ async fn ask(link: &Link, log: &Log, asked: Asked) -> Result<Answer, NoAnswer> {
     let subjects: Vec<String> = std::iter::once(beat).chain(channels).collect();
     assert!(subjects.len() <= LASTS_MAX, "asked for too much at once");
     loop {
-        if let Ok(lasts) = look(link, log, &subjects, &asked).await
-            && lasts.watermark >= asked.at_least
-        {
-            return Ok(Answer::Lasts(asked, lasts));
+        if let Ok((lasts, extent)) = look(link, log, &subjects, &asked).await {
+            if lasts.watermark >= asked.at_least {
+                return Ok(Answer::Lasts(asked, lasts));
+            }
+            if asked.may_fail && extent.last < asked.at_least {
+                // Nobody has stored so much: somebody has made that up.
+                return Ok(Answer::Dropped(asked));
+            }
         }
         if Instant::now() >= deadline {
-            let is_needed = !asked.may_fail;
-            let seconds = patience.as_secs();
-            return if is_needed {
-                Err(NoAnswer(seconds))
+            return if asked.may_fail {
+                Ok(Answer::Dropped(asked))
             } else {
-                Ok(Answer::Dropped)
+                Err(NoAnswer(patience.as_secs()))
             };
         }
         sleep(PAUSE).await;
@@ -140,27 +158,21 @@ async fn look(
     log: &Log,
     subjects: &[String],
     asked: &Asked,
-) -> Result<LastOnes, FeedError> {
-    let Lasts {
-        watermark,
-        messages,
-    } = link.servers.lasts(log, subjects).await?;
+) -> Result<(LastOnes, Extent), FeedError> {
+    let Lasts { watermark, places } = link.servers.lasts(log, subjects).await?;
     // Asked for after the answer: what has gone by now may have been missing in it.
     let extent = link.servers.extent(log).await?;
-    let by_subject: std::collections::HashMap<&str, u64> = messages
-        .iter()
-        .map(|message| (&*message.subject, message.sequence))
-        .collect();
     let channels = asked.channels.iter().zip(&subjects[1..]);
     let places = channels.filter_map(|(name, subject)| {
-        let place = by_subject.get(&**subject)?;
+        let place = places.get(subject)?;
         Some((Arc::clone(name), *place))
     });
-    Ok(LastOnes {
+    let lasts = LastOnes {
         watermark,
         first: extent.first,
         places: places.collect(),
-    })
+    };
+    Ok((lasts, extent))
 }
 
 /// Reads until it has come to where it must.

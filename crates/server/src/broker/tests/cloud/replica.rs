@@ -16,14 +16,11 @@ impl Cloud {
         let watermark = self.watermark(state);
         let last_of = |subject: &String| {
             let kept = self.kept_up_to(state, subject, watermark);
-            kept.first().copied().cloned()
+            let last = kept.first()?;
+            Some((subject.clone(), last.sequence))
         };
-        let mut messages: Vec<_> = subjects.iter().filter_map(last_of).collect();
-        messages.sort_by_key(|last| last.sequence);
-        Lasts {
-            watermark,
-            messages,
-        }
+        let places = subjects.iter().filter_map(last_of).collect();
+        Lasts { watermark, places }
     }
 
     /// Messages of a subject from a place on, as one of the servers has them.
