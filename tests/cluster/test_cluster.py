@@ -152,7 +152,9 @@ def has_read_all_of(nodes, channel, wanted):
 def test_a_message_of_another_namespace_is_left_out(nodes, server):
     for number in range(5):
         publish(nodes[0], "chat:strays", number)
-    before = [metric(node, "myriad_broker_unreadable_messages_total") for node in nodes]
+    # The other node hears no more than what its clients want.
+    reader = nodes[0]
+    before = metric(reader, "myriad_broker_unreadable_messages_total")
     server.send(
         # The namespace is left out, another one is taken, none has the channel, a name is too long.
         nats.pub("myriad.h.~.chat:strays", '{"n":7}'),
@@ -161,8 +163,7 @@ def test_a_message_of_another_namespace_is_left_out(nodes, server):
         nats.pub(f"myriad.h.~.{'a' * 256}", '{"n":7}'),
         nats.hpub("myriad.h.~.chat:strays", b"\r\nMyriad-Removed: 1\r\n"),
     )
-    for node, count in zip(nodes, before):
-        nats.wait_for("they are counted", lambda: metric(node, "myriad_broker_unreadable_messages_total") == count + 5)
+    nats.wait_for("they are counted", lambda: metric(reader, "myriad_broker_unreadable_messages_total") == before + 5)
     publish(nodes[1], "chat:strays", 5)
     publish(nodes[1], "strays", 6)
     nats.wait_for("both have read it", lambda: has_read_all_of(nodes, "chat:strays", [0, 1, 2, 3, 4, 5]))

@@ -44,6 +44,11 @@ pub(super) async fn ensure(
         stream: name.clone(),
         why,
     };
+    let not_now = |why: String| BrokerError::NoStream {
+        stream: name.clone(),
+        why,
+        replicas,
+    };
     let made = context.get_or_create_stream(&wanted).await;
     let stream = made.map_err(|error| match error.kind() {
         CreateStreamErrorKind::JetStream(said)
@@ -54,11 +59,7 @@ pub(super) async fn ensure(
                     .to_owned(),
             )
         }
-        _ => BrokerError::NoStream {
-            stream: name.clone(),
-            why: error.to_string(),
-            replicas,
-        },
+        _ => not_now(error.to_string()),
     })?;
     let found = &stream.cached_info().config;
     let partitions = partitions_of(found);
@@ -99,9 +100,13 @@ pub(super) async fn ensure(
     context
         .update_stream(&widened)
         .await
-        .map_err(|error| failed(format!("cannot be changed: {error}")))?;
+        .map_err(|error| match error.kind() {
+            // Servers that have just started have no leader that would answer.
+            CreateStreamErrorKind::TimedOut => not_now(error.to_string()),
+            _ => failed(format!("cannot be changed: {error}")),
+        })?;
     let stream = context.get_stream(&name).await;
-    stream.map_err(|error| failed(error.to_string()))
+    stream.map_err(|error| not_now(error.to_string()))
 }
 
 fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {
