@@ -251,6 +251,15 @@ impl Failure {
             }
             Self::SessionClosed(code) | Self::ConnectError(code) => session_step(code)?,
             Self::SubscribeError(code) => subscribe_step(code)?,
+            Self::ClientPublish(code) => client_publish_step(code)?,
+            Self::Command(code) => command_step(code)?,
+            _ => return self.open_step(),
+        })
+    }
+
+    /// What to do about what an open connection lacks.
+    fn open_step(self) -> Option<&'static str> {
+        Some(match self {
             Self::LostEnd | Self::LostReset => {
                 "connections ended that were open, and without a close frame: did the server stop, or something between? Its log may say why"
             }
@@ -263,8 +272,6 @@ impl Failure {
             Self::EchoUnknown => {
                 "the server answered an echo twice, to somebody else, or later than --settle"
             }
-            Self::ClientPublish(code) => client_publish_step(code)?,
-            Self::Command(code) => command_step(code)?,
             _ => return self.request_step(),
         })
     }

@@ -62,34 +62,8 @@ pub(super) async fn ensure(
         _ => not_now(error.to_string()),
     })?;
     let found = &stream.cached_info().config;
-    let partitions = partitions_of(found);
-    if partitions != partitions_of(&wanted) {
-        return Err(failed(format!(
-            "is one of {partitions} of its namespace; all nodes need broker-partitions = {partitions}, or another broker-prefix"
-        )));
-    }
-    if found.storage != StorageType::File {
-        return Err(failed(
-            "is in memory, where limits for each channel slow it to a few hundred messages a second; delete it, and it is made on file"
-                .to_owned(),
-        ));
-    }
-    if found.subjects != wanted.subjects {
-        return Err(failed(format!(
-            "has other subjects ({}); choose another broker-prefix",
-            found.subjects.join(", ")
-        )));
-    }
-    if let (Some(found), Some(wanted)) = (&found.republish, &wanted.republish)
-        && !is_same_way(found, wanted)
-    {
-        return Err(failed(format!(
-            "republishes its messages to {}; remove that, or set broker-interest = stream",
-            found.destination
-        )));
-    }
-    if let Some(why) = breaks_promises(found) {
-        return Err(failed(why.to_owned()));
+    if let Some(why) = differs(found, &wanted) {
+        return Err(failed(why));
     }
     let Some(widened) = widened(found, &wanted) else {
         return Ok(stream);
@@ -107,6 +81,37 @@ pub(super) async fn ensure(
         })?;
     let stream = context.get_stream(&name).await;
     stream.map_err(|error| not_now(error.to_string()))
+}
+
+/// Why a stream that is there is none of ours, or cannot be used, and what to do.
+fn differs(found: &Config, wanted: &Config) -> Option<String> {
+    let partitions = partitions_of(found);
+    if partitions != partitions_of(wanted) {
+        return Some(format!(
+            "is one of {partitions} of its namespace; all nodes need broker-partitions = {partitions}, or another broker-prefix"
+        ));
+    }
+    if found.storage != StorageType::File {
+        return Some(
+            "is in memory, where limits for each channel slow it to a few hundred messages a second; delete it, and it is made on file"
+                .to_owned(),
+        );
+    }
+    if found.subjects != wanted.subjects {
+        return Some(format!(
+            "has other subjects ({}); choose another broker-prefix",
+            found.subjects.join(", ")
+        ));
+    }
+    if let (Some(found), Some(wanted)) = (&found.republish, &wanted.republish)
+        && !is_same_way(found, wanted)
+    {
+        return Some(format!(
+            "republishes its messages to {}; remove that, or set broker-interest = stream",
+            found.destination
+        ));
+    }
+    breaks_promises(found).map(str::to_owned)
 }
 
 fn config(subjects: &Subjects, log: &Log, replicas: usize) -> Config {

@@ -206,6 +206,19 @@ fn write_unknown_variable(
     write_choice(f, nearest.map(|it| format!("variables.{it}")), known)
 }
 
+fn write_no_variable(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    nearest: Option<String>,
+    known: &[String],
+) -> fmt::Result {
+    write!(f, "[variables] has no `{name}`; ")?;
+    match known {
+        [] => write!(f, "write its value there"),
+        _ => write_choice(f, nearest, known),
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -227,13 +240,7 @@ impl fmt::Display for Problem {
                 name,
                 nearest,
                 known,
-            } => {
-                write!(f, "[variables] has no `{name}`; ")?;
-                match known[..] {
-                    [] => write!(f, "write its value there"),
-                    _ => write_choice(f, nearest.clone(), known),
-                }
-            }
+            } => write_no_variable(f, name, nearest.clone(), known),
             Self::MissingKey(key) => write!(f, "the key `{key}` is missing; write it too"),
             Self::Value(said) => f.write_str(said),
             Self::NoTarget => f.write_str(
