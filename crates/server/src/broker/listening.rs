@@ -58,7 +58,10 @@ impl Republishing {
         // Anybody may publish here. What is not from the stream says so by its place.
         let is_from_stream =
             self.subjects.republished(&stored.subject).as_deref() == Some(&*subject);
-        let previous = number(Some(&own_headers(&block)), "Nats-Last-Sequence")?;
+        // They are parsed once, if they can be.
+        let own = stored.headers.is_none().then(|| own_headers(&block));
+        let headers = stored.headers.as_ref().or(own.as_ref());
+        let previous = number(headers, "Nats-Last-Sequence")?;
         is_from_stream.then_some(Republished { stored, previous })
     }
 }
