@@ -6,24 +6,24 @@
 mod answering;
 
 use self::answering::{Answer, Answering};
-use super::beat::{Beats, Pulse};
+use super::beat::Pulse;
 use super::counts::StreamCounts;
 use super::entries::{Clock, Entries};
 use super::fault::Fault;
 use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
-use super::looking::{Doubts, Found, is_pause, look_for};
+use super::opening::{Backoff, Known, Opening, in_time};
 use super::reader::answer;
 use super::servers::{Heard, Listener, Republished, Sid, Stored};
-use myriad_broker::{Anchor, Anchors, Extent, Interest, Said, Task};
-use myriad_shard::{Epoch, LogEntry, Wanting, Wish};
+use myriad_broker::{Anchor, Anchors, Interest, Said, Task};
+use myriad_shard::{Epoch, LogEntry, LogEvent, Wanting, Wish};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(50);
@@ -39,11 +39,6 @@ const SECOND_LOOK: Duration = Duration::from_secs(2);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a subscription may take more: measured, 142,000 a second with three servers.
 const SUBSCRIPTION_TIME: Duration = Duration::from_micros(50);
-/// Opening a log takes a few requests.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two attempts to open a log.
-const RETRY_MIN: Duration = Duration::from_millis(250);
-const RETRY_MAX: Duration = Duration::from_secs(2);
 /// Wishes that are taken at once, so that one fence serves many.
 const WISHES_MAX: usize = 10_000;
 
@@ -63,9 +58,7 @@ pub(super) struct Hearer {
     /// The last place that was heard of.
     position: u64,
     anchors: Anchors,
-    doubts: Doubts,
-    /// The stream is not what this node has heard.
-    has_changed: bool,
+    opening: Opening,
     was_live: bool,
     counts: StreamCounts,
 }
@@ -116,8 +109,7 @@ impl Hearer {
             began: 0,
             position: 0,
             anchors: Anchors::default(),
-            doubts: Doubts::default(),
-            has_changed: false,
+            opening: Opening::default(),
             was_live: false,
             link,
             homes,
@@ -127,7 +119,7 @@ impl Hearer {
 
     /// Hears for ever.
     pub(super) async fn run(mut self) {
-        let mut retry = RETRY_MIN;
+        let mut backoff = Backoff::new();
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
@@ -135,12 +127,7 @@ impl Hearer {
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be heard: {fault}; it is opened again");
-            retry = if begun.elapsed() > RETRY_MAX {
-                RETRY_MIN
-            } else {
-                (retry * 2).min(RETRY_MAX)
-            };
-            self.rest(retry).await;
+            self.rest(backoff.after(begun.elapsed())).await;
         }
     }
 
@@ -155,9 +142,7 @@ impl Hearer {
 
     /// Opens the log and hears it, until something fails.
     async fn follow(&mut self) -> Result<Infallible, Fault> {
-        let opening = timeout(OPEN_TIMEOUT, self.open()).await;
-        let slow = |_| Fault::Slow(OPEN_TIMEOUT.as_secs());
-        let (clock, epoch) = opening.map_err(slow)??;
+        let (clock, epoch) = in_time(self.open()).await?;
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
         let mut listener = link.servers.listen(&log).await?;
         listener.subscribe(&self.pulse.subject);
@@ -200,52 +185,24 @@ impl Hearer {
 
     /// Opens the stream, and writes a beat at its end.
     async fn open(&mut self) -> Result<(Clock, Epoch), Fault> {
-        let stored = self.log.stored_up_to();
-        let extent = self.link.servers.open(&self.log).await?;
-        let is_same = !self.has_changed
-            && !self.log.is_suspect()
-            && extent.last >= stored
-            && self.still_has(extent).await?;
-        let known = self.epoch;
-        let beats = Beats {
-            link: &self.link,
-            log: &self.log,
-            subject: &self.pulse.subject,
+        let known = Known {
+            epoch: self.epoch,
+            position: self.position,
+            anchors: self.anchors.newest_first(),
         };
-        let mark = beats
-            .mark(|beat| {
-                // If the last message there is no beat, what this node has heard is of the epoch that it knows.
-                let epoch = beat?.epoch.or(known)?;
-                // Another node may have given it another epoch already.
-                (is_same || known != Some(epoch)).then_some(epoch)
-            })
-            .await?;
-        if known != Some(mark.epoch) {
+        let (link, log) = (&self.link, &self.log);
+        let opening = self.opening.open(link, log, &mut self.pulse, &known);
+        let mark = opening.await?;
+        if known.epoch != Some(mark.epoch) {
             self.epoch = Some(mark.epoch);
             self.began = 0;
             self.position = 0;
             self.anchors = Anchors::default();
         }
-        self.has_changed = false;
-        self.doubts = Doubts::default();
-        self.log.clear_suspicion();
-        self.pulse.begin(mark.sequence);
         self.counts.opened.inc();
         self.note_stored(mark.sequence, mark.stored_ns, true);
         self.note_position();
         Ok((Clock::of(&mark), mark.epoch))
-    }
-
-    /// Whether the stream still has what was heard.
-    async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
-        for anchors in self.doubts.all() {
-            if look_for(&self.link, &self.log, anchors).await?.has_other() {
-                return Ok(false);
-            }
-        }
-        let Found(found) = look_for(&self.link, &self.log, &self.anchors.newest_first()).await?;
-        let has_heard = self.position > 0;
-        Ok(!has_heard || Anchors::still_hold(self.position, extent, found))
     }
 
     fn note_stored(&mut self, sequence: u64, stored_ns: i128, is_beat: bool) {
@@ -289,10 +246,7 @@ impl Hearer {
         if schedule.is_fence_late() {
             return Err(Fault::Slow(FENCE_TIMEOUT.as_secs()));
         }
-        if self.doubts.check(&self.link, &self.log).await {
-            self.has_changed = true;
-            return Err(Fault::Changed);
-        }
+        self.opening.check(&self.link, &self.log).await?;
         if schedule.audit <= now {
             schedule.audit = now + AUDIT_INTERVAL;
             schedule.audited = now;
@@ -403,10 +357,13 @@ impl Hearer {
             stored_ns,
             ..
         } = stored;
-        let newest = self.anchors.newest();
+        let (anchors, newest) = (&self.anchors, self.anchors.newest());
         // What was stored before the log was opened is all of one stream.
-        if stored_ns > clock.stored_ns && newest.is_some_and(|newest| is_pause(newest, stored_ns)) {
-            self.doubts.push(self.anchors.newest_first());
+        if stored_ns > clock.stored_ns
+            && self
+                .opening
+                .note_pause(|| anchors.newest_first(), newest, stored_ns)
+        {
             // A leader that has gone may not have sent the last ones.
             schedule.hasten_audit();
         }
@@ -483,10 +440,7 @@ impl Hearer {
                 self.entries.event_of(name, &stored, age).await
             }
         };
-        if matches!(
-            event,
-            myriad_shard::LogEvent::Lost | myriad_shard::LogEvent::LostIn(_)
-        ) {
+        if matches!(event, LogEvent::Lost | LogEvent::LostIn(_)) {
             self.counts.losses.inc();
         }
         let log = self.log.id;

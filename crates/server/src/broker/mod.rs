@@ -26,6 +26,7 @@ mod link;
 mod listening;
 mod live;
 mod looking;
+mod opening;
 mod publisher;
 mod reader;
 mod remarks;

@@ -12,24 +12,20 @@ use super::entries::{Clock, Entries, SPOILED};
 use super::fault::Fault;
 use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
-use super::looking::{Doubts, Found, is_pause, look_for, look_from};
+use super::looking::look_from;
+use super::opening::{Backoff, Known, Opening, in_time};
 use super::servers::{FeedError, Stored};
-use myriad_broker::{Anchor, Extent, Opened, Reading, Step};
+use myriad_broker::{Anchor, Opened, Reading, Step};
 use myriad_shard::{LogEntry, LogEvent, NotPublished, Position};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// Homes hear at least this often how far their node has read, where what it read is about no channel of theirs.
 const TELL_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two attempts to open a log.
-const RETRY_MIN: Duration = Duration::from_millis(250);
-const RETRY_MAX: Duration = Duration::from_secs(2);
 /// Messages that are asked for one by one behind a fault.
 const LOOKED_AT_MAX: usize = 64;
-/// Opening a log takes a few requests.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reads one log.
 pub(super) struct Reader {
@@ -44,9 +40,7 @@ pub(super) struct Reader {
     was_live: bool,
     /// There was a feed before.
     was_followed: bool,
-    doubts: Doubts,
-    /// The stream is not what this node has read.
-    has_changed: bool,
+    opening: Opening,
     counts: StreamCounts,
 }
 
@@ -68,34 +62,26 @@ impl Reader {
             told: 0,
             was_live: false,
             was_followed: false,
-            doubts: Doubts::default(),
-            has_changed: false,
+            opening: Opening::default(),
         }
     }
 
     /// Reads for ever.
     pub(super) async fn run(mut self) {
-        let mut retry = RETRY_MIN;
+        let mut backoff = Backoff::new();
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
-            retry = if begun.elapsed() > RETRY_MAX {
-                RETRY_MIN
-            } else {
-                (retry * 2).min(RETRY_MAX)
-            };
-            sleep(retry).await;
+            sleep(backoff.after(begun.elapsed())).await;
         }
     }
 
     /// Opens the log and reads it, until something fails.
     async fn follow(&mut self) -> Result<std::convert::Infallible, Fault> {
-        let clock = timeout(OPEN_TIMEOUT, self.open())
-            .await
-            .map_err(|_| Fault::Slow(OPEN_TIMEOUT.as_secs()))??;
+        let clock = in_time(self.open()).await?;
         if self.was_followed {
             self.look_ahead(clock).await?;
         }
@@ -112,7 +98,7 @@ impl Reader {
                 biased;
                 _ = ticks.tick() => {
                     self.tell_position();
-                    self.check_doubts().await?;
+                    self.opening.check(&self.link, &self.log).await?;
                     if self.log.is_suspect() {
                         return Err(Fault::Changed);
                     }
@@ -151,22 +137,14 @@ impl Reader {
 
     /// Opens the stream, and writes a mark at its end.
     async fn open(&mut self) -> Result<Clock, Fault> {
-        let stored = self.log.stored_up_to();
-        let extent = self.link.servers.open(&self.log).await?;
-        let is_same = !self.has_changed
-            && !self.log.is_suspect()
-            && extent.last >= stored
-            && self.still_has(extent).await?;
-        let reading = &self.reading;
-        let beats = self.beats();
-        let mark = beats
-            .mark(|beat| {
-                // If the last message there is no beat, what this node has read is of the epoch that it knows.
-                let epoch = beat?.epoch.or(reading.epoch())?;
-                // Another node may have given it another epoch already.
-                (is_same || reading.epoch() != Some(epoch)).then_some(epoch)
-            })
-            .await?;
+        let known = Known {
+            epoch: self.reading.epoch(),
+            position: self.reading.position(),
+            anchors: self.reading.anchors(),
+        };
+        let (link, log) = (&self.link, &self.log);
+        let opening = self.opening.open(link, log, &mut self.pulse, &known);
+        let mark = opening.await?;
         let clock = Clock::of(&mark);
         let mut steps = Vec::new();
         let opened = Opened {
@@ -174,49 +152,9 @@ impl Reader {
             mark: mark.sequence,
         };
         self.reading.handle_opened(opened, &mut steps);
-        self.has_changed = false;
-        self.doubts = Doubts::default();
-        self.log.clear_suspicion();
-        self.pulse.begin(mark.sequence);
         self.counts.opened.inc();
         self.carry_out(steps).await?;
         Ok(clock)
-    }
-
-    /// Whether the stream still has what was read.
-    async fn still_has(&self, extent: Extent) -> Result<bool, Fault> {
-        // What was read since may all be of the stream as it is now.
-        for anchors in self.doubts.all() {
-            if look_for(&self.link, &self.log, anchors).await?.has_other() {
-                return Ok(false);
-            }
-        }
-        let Found(found) = look_for(&self.link, &self.log, &self.reading.anchors()).await?;
-        let has_read = self.reading.position() > 0;
-        Ok(!has_read || self.reading.still_has(extent, found))
-    }
-
-    /// An entry is read. What was stored before the log was opened is all of one stream.
-    fn note_pause(&mut self, stored_ns: i128, clock: Clock) {
-        if stored_ns <= clock.stored_ns {
-            return;
-        }
-        let newest = self.reading.newest();
-        if newest.is_some_and(|newest| is_pause(newest, stored_ns)) {
-            self.doubts.push(self.reading.anchors());
-        }
-    }
-
-    /// Looks at entries in doubt.
-    ///
-    /// # Errors
-    /// Another entry is in the place of one that was read.
-    async fn check_doubts(&mut self) -> Result<(), Fault> {
-        if self.doubts.check(&self.link, &self.log).await {
-            self.has_changed = true;
-            return Err(Fault::Changed);
-        }
-        Ok(())
     }
 
     fn beats(&self) -> Beats<'_> {
@@ -228,7 +166,12 @@ impl Reader {
     }
 
     async fn handle_message(&mut self, message: Stored, clock: Clock) -> Result<(), Fault> {
-        self.note_pause(message.stored_ns, clock);
+        // What was stored before the log was opened is all of one stream.
+        if message.stored_ns > clock.stored_ns {
+            let (reading, newest) = (&self.reading, self.reading.newest());
+            self.opening
+                .note_pause(|| reading.anchors(), newest, message.stored_ns);
+        }
         let sequence = message.sequence;
         let age = clock.age(message.stored_ns);
         let is_beat = *message.subject == *self.pulse.subject;

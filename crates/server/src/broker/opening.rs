@@ -1,0 +1,168 @@
+//! Opens a stream, at first and again after each fault, and looks whether it is still what was read of it.
+
+use super::beat::{Beats, Mark, Pulse};
+use super::fault::Fault;
+use super::link::{Link, Log};
+use super::looking::{Doubts, Found, is_pause, look_for};
+use myriad_broker::{Anchor, Anchors, Extent};
+use myriad_shard::Epoch;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Opening a log takes a few requests.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two attempts to open a log.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// The pauses between attempts to open a log: each is twice as long as the one before it, until an attempt lasts.
+#[derive(Debug)]
+pub(super) struct Backoff(Duration);
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self(RETRY_MIN)
+    }
+
+    /// The pause after an attempt that has lasted for so long.
+    pub(super) fn after(&mut self, lasted: Duration) -> Duration {
+        self.0 = if lasted > RETRY_MAX {
+            RETRY_MIN
+        } else {
+            (self.0 * 2).min(RETRY_MAX)
+        };
+        self.0
+    }
+}
+
+/// What comes of opening a log, unless that takes too long.
+///
+/// # Errors
+/// As those of `opening`, or it took too long.
+pub(super) async fn in_time<T>(
+    opening: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let opened = timeout(OPEN_TIMEOUT, opening).await;
+    opened.map_err(|_| Fault::Slow(OPEN_TIMEOUT.as_secs()))?
+}
+
+/// What a node has read of a stream.
+pub(super) struct Known {
+    /// None before the stream was opened.
+    pub(super) epoch: Option<Epoch>,
+    /// The last place; 0: none.
+    pub(super) position: u64,
+    /// The last entries, the newest first.
+    pub(super) anchors: Vec<Anchor>,
+}
+
+/// Opens one log.
+#[derive(Default)]
+pub(super) struct Opening {
+    doubts: Doubts,
+    /// The stream is not what this node has read.
+    has_changed: bool,
+}
+
+impl Opening {
+    /// Opens the stream, and writes a mark at its end.
+    ///
+    /// # Errors
+    /// The servers do not let us, or do not answer.
+    pub(super) async fn open(
+        &mut self,
+        link: &Link,
+        log: &Log,
+        pulse: &mut Pulse,
+        known: &Known,
+    ) -> Result<Mark, Fault> {
+        let mark = self.mark(link, log, &pulse.subject, known).await?;
+        *self = Self::default();
+        log.clear_suspicion();
+        pulse.begin(mark.sequence);
+        Ok(mark)
+    }
+
+    async fn mark(
+        &self,
+        link: &Link,
+        log: &Log,
+        subject: &str,
+        known: &Known,
+    ) -> Result<Mark, Fault> {
+        let stored = log.stored_up_to();
+        let extent = link.servers.open(log).await?;
+        let is_same = !self.has_changed
+            && !log.is_suspect()
+            && extent.last >= stored
+            && self.still_has(link, log, extent, known).await?;
+        let beats = Beats { link, log, subject };
+        let mark = beats.mark(|beat| {
+            // If the last message there is no beat, what this node has read is of the epoch that it knows.
+            let epoch = beat?.epoch.or(known.epoch)?;
+            // Another node may have given it another epoch already.
+            (is_same || known.epoch != Some(epoch)).then_some(epoch)
+        });
+        Ok(mark.await?)
+    }
+
+    /// Whether the stream still has what was read.
+    async fn still_has(
+        &self,
+        link: &Link,
+        log: &Log,
+        extent: Extent,
+        known: &Known,
+    ) -> Result<bool, Fault> {
+        // What was read since may all be of the stream as it is now.
+        for anchors in self.doubts.all() {
+            if look_for(link, log, anchors).await?.has_other() {
+                return Ok(false);
+            }
+        }
+        let Found(found) = look_for(link, log, &known.anchors).await?;
+        let has_read = known.position > 0;
+        Ok(!has_read || Anchors::still_hold(known.position, extent, found))
+    }
+
+    /// An entry comes that was stored then, after these were read; the newest is the first. Whether there was a pause in between, so that
+    /// they are in doubt.
+    pub(super) fn note_pause(
+        &mut self,
+        anchors: impl FnOnce() -> Vec<Anchor>,
+        newest: Option<Anchor>,
+        stored_ns: i128,
+    ) -> bool {
+        let has_paused = newest.is_some_and(|newest| is_pause(newest, stored_ns));
+        if has_paused {
+            self.doubts.push(anchors());
+        }
+        has_paused
+    }
+
+    /// Looks at entries in doubt.
+    ///
+    /// # Errors
+    /// Another entry is in the place of one that was read.
+    pub(super) async fn check(&mut self, link: &Arc<Link>, log: &Arc<Log>) -> Result<(), Fault> {
+        if self.doubts.check(link, log).await {
+            self.has_changed = true;
+            return Err(Fault::Changed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_an_attempt_lasts() {
+        let mut backoff = Backoff::new();
+        let mut after = |seconds| backoff.after(Duration::from_secs(seconds)).as_millis();
+        assert_eq!([0, 0, 0, 0].map(&mut after), [500, 1_000, 2_000, 2_000]);
+        assert_eq!([3, 0].map(&mut after), [250, 500]);
+    }
+}
