@@ -57,3 +57,18 @@ pub struct FlowReport {
     /// Largest lateness of the schedule.
     pub behind_ms: f64,
 }
+
+impl FlowReport {
+    /// Requests without the answer that they should have.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.refused + self.unanswered
+    }
+
+    /// Whether the server took no message of it.
+    #[must_use]
+    pub fn is_untaken(&self) -> bool {
+        let failed = self.failed();
+        failed > 0 && failed >= self.sent
+    }
+}

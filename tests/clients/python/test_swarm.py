@@ -28,9 +28,9 @@ def elsewhere():
         server.shutdown()
 
 
-def swarm(*arguments, report):
-    code, _, log = run("swarm", *arguments, "--live", "off", "--json", str(report))
-    assert code == 0, log
+def swarm(*arguments, report, code=0):
+    ended, _, log = run("swarm", *arguments, "--live", "off", "--json", str(report))
+    assert ended == code, log
     return json.loads(report.read_text())
 
 
@@ -70,7 +70,8 @@ def test_a_server_that_changes_what_it_sends_back_is_found_out(elsewhere, tmp_pa
             connection.send(f"you said {message}")
 
     target = f"ws://127.0.0.1:{elsewhere(handler)}/"
-    report = swarm(target, *ECHO, "--settle", "500ms", report=tmp_path / "report.json")
+    # No message came back as it was sent: the load has failed, and the command with it.
+    report = swarm(target, *ECHO, "--settle", "500ms", report=tmp_path / "report.json", code=1)
     assert report["echo"]["received"] == 0
     assert report["echo"]["lost"] == report["echo"]["sent"] > 0
     assert report["echo"]["errors"] == report["errors"]["echo_wrong"] > 0

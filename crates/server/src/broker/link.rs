@@ -19,7 +19,7 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_secs(1);
 /// Messages of a channel that its stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
 /// stream has dropped what it has not read.
-const SPARE_MESSAGES: usize = 256;
+pub(super) const SPARE_MESSAGES: usize = 256;
 
 /// Why a server cannot start with its broker.
 #[derive(Debug, Error)]

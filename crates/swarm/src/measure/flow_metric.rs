@@ -152,8 +152,7 @@ impl FlowMetric {
     /// The figure of a flow of which the server took no message. Nobody expects such a message, so nothing is missing, and yet no figure
     /// may be worse. None where nothing was to come, or where it may still come.
     fn of_silent(self, flow: &FlowReport) -> Option<f64> {
-        let failed = flow.refused + flow.unanswered;
-        let is_untaken = failed > 0 && failed >= flow.sent;
+        let is_untaken = flow.is_untaken();
         match self {
             Self::Delivery(_) | Self::ToLast(_) => is_untaken.then_some(f64::INFINITY),
             Self::Reach => is_untaken.then_some(0.0),

@@ -74,13 +74,12 @@ fn no_push_was_taken(report: &Report) -> bool {
 
 /// A flow of which nothing came, although the server has had its time.
 fn is_futile(flow: &FlowReport) -> bool {
-    let failed = flow.refused + flow.unanswered;
-    flow.received == 0 && (flow.missing > 0 || (failed > 0 && failed >= flow.sent))
+    flow.received == 0 && (flow.missing > 0 || flow.is_untaken())
 }
 
 /// What did not come of the messages of a flow.
 fn incomplete(flow: &FlowReport) -> Option<String> {
-    let failed = flow.refused + flow.unanswered;
+    let failed = flow.failed();
     if failed > 0 {
         return Some(format!(
             "{} of {} of the flow {} were not answered as they should be",

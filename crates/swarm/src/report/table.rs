@@ -392,7 +392,7 @@ fn write_flow(flow: &FlowReport, page: &mut Page) {
         page.line("", &absent);
     }
     page.line("", &since_due(&flow.since_due_ms));
-    if flow.answered_ms.mean.is_some() || flow.refused + flow.unanswered > 0 {
+    if flow.answered_ms.mean.is_some() || flow.failed() > 0 {
         let answers = format!(
             "refused {}, not answered {}; answers {}",
             text::count(flow.refused),

@@ -70,7 +70,7 @@ pub(super) fn in_keys(message: &str) -> String {
     while let Some(at) = rest.find("--") {
         let option = option_at(&rest[at..]);
         out.push_str(&rest[..at]);
-        out.push_str(key_of(option).unwrap_or(option));
+        out.push_str(key_of_option(option).unwrap_or(option));
         rest = &rest[at + option.len()..];
     }
     out.push_str(rest);
@@ -80,7 +80,7 @@ pub(super) fn in_keys(message: &str) -> String {
 /// The key of the first option that a message names, which is the one that it is about.
 pub(super) fn first_key(message: &str) -> Option<&'static str> {
     let at = message.find("--")?;
-    key_of(option_at(&message[at..]))
+    key_of_option(option_at(&message[at..]))
 }
 
 fn option_at(text: &str) -> &str {
@@ -91,18 +91,14 @@ fn option_at(text: &str) -> &str {
 /// The key of a scenario that an option of the command line is, such as `tls.insecure` of `--insecure`.
 #[must_use]
 pub fn key_of_option(option: &str) -> Option<&'static str> {
-    key_of(option)
+    let found = KEYS.iter().find(|(known, _)| *known == option);
+    found.map(|(_, key)| *key)
 }
 
 /// The key that somebody has probably meant; none where this one exists.
 pub(crate) fn nearest_key(key: &str) -> Option<String> {
     let known: Vec<String> = KEYS.iter().map(|(_, key)| (*key).to_owned()).collect();
     nearest(key, &known).filter(|nearest| nearest != key)
-}
-
-fn key_of(option: &str) -> Option<&'static str> {
-    let found = KEYS.iter().find(|(known, _)| *known == option);
-    found.map(|(_, key)| *key)
 }
 
 #[cfg(test)]
@@ -149,7 +145,7 @@ mod tests {
         let outputs = ["--json", "--hgrm", "--live"];
         for (at, _) in source.match_indices("--") {
             let option = option_at(&source[at..]);
-            let is_known = key_of(option).is_some() || outputs.contains(&option);
+            let is_known = key_of_option(option).is_some() || outputs.contains(&option);
             assert!(is_known || option == "--", "{option}");
         }
     }

@@ -1,12 +1,11 @@
 //! What a seed's cluster is like, and what may happen to it.
 
 use super::variable;
+pub(super) use crate::broker::link::SPARE_MESSAGES as SPARE;
 use myriad_reactor::sim::Prng;
 use std::time::Duration;
 
 pub(super) const NODES_MAX: usize = 4;
-/// Messages of a channel that a stream of ours keeps beyond twice its history.
-pub(super) const SPARE: usize = 256;
 /// Forces all nodes to hear by channel, or with 0 none.
 pub(super) const BY_CHANNEL: &str = "MYRIAD_SIM_BY_CHANNEL";
 /// What is drawn for nodes that hear by channel is drawn apart, so that seeds without one run as they did before there was one.
