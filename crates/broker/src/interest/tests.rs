@@ -1,6 +1,7 @@
 //! Random histories of a stream that loses, repeats and delays what it republishes, read by one node: each channel is told all of it, in
 //! order, or that something is missing.
 
+use super::hearing::{HELD_MAX, HELD_OVERHEAD};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

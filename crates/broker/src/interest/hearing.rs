@@ -1,0 +1,123 @@
+//! Messages that are republished: each is told, held back while its channel is filled, or shows that one before it is missing.
+
+use super::Interest;
+use super::channel::{Channel, Held, Phase};
+use std::sync::Arc;
+
+/// Messages of one channel that are held back while it is filled.
+pub(super) const HELD_MAX: usize = 256;
+/// Bytes of messages that are held back in all channels.
+const HELD_BYTES_MAX: usize = 64 << 20;
+/// What such a message takes beside its own bytes.
+pub(super) const HELD_OVERHEAD: usize = 512;
+
+/// What a message is, by its place and the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Repeated,
+    Next,
+    /// Something before it is missing.
+    Gap,
+}
+
+impl<M> Interest<M> {
+    /// A message was republished, with the place of the one before it in its channel (0: none is known).
+    pub fn handle_message(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        previous: u64,
+        message: M,
+        bytes: usize,
+    ) {
+        let Some((name, channel)) = self.channels.get_key_value(name) else {
+            return;
+        };
+        let name = Arc::clone(name);
+        let held = Held {
+            sequence,
+            previous,
+            bytes: bytes + HELD_OVERHEAD,
+            message,
+        };
+        if channel.phase == Phase::Live {
+            self.hear(&name, held);
+        } else {
+            self.hold(&name, held);
+        }
+    }
+
+    /// Keeps what comes for a channel that is filled.
+    fn hold(&mut self, name: &Arc<str>, one: Held<M>) {
+        let is_full = self.held_bytes + one.bytes > HELD_BYTES_MAX;
+        let Some(channel) = self.channels.get_mut(name) else {
+            return;
+        };
+        if is_full || channel.held.len() >= HELD_MAX {
+            channel.is_overfull = true;
+            return;
+        }
+        self.held_bytes += one.bytes;
+        channel.held.push(one);
+    }
+
+    /// A message of a channel that is followed.
+    fn hear(&mut self, name: &Arc<str>, one: Held<M>) {
+        let Some(channel) = self.channels.get(name) else {
+            return;
+        };
+        match verdict(channel, one.sequence, one.previous) {
+            Verdict::Repeated => {}
+            Verdict::Next => {
+                self.tell_message(name, one.sequence, one.message);
+                self.tell_if_confirming(name);
+            }
+            Verdict::Gap => {
+                let to = one.sequence;
+                self.hold(name, one);
+                self.fill(name, to);
+            }
+        }
+    }
+
+    /// What was held back is told, up to the next gap.
+    pub(super) fn release(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name) else {
+            return;
+        };
+        self.held_bytes -= channel.held_bytes();
+        let mut held = std::mem::take(&mut channel.held);
+        // What was republished late comes out of order.
+        held.sort_by_key(|one| one.sequence);
+        for one in held {
+            let is_live = self
+                .channels
+                .get(name)
+                .is_some_and(|one| one.phase == Phase::Live);
+            if is_live {
+                self.hear(name, one);
+            } else {
+                self.hold(name, one);
+            }
+        }
+        if let Some(channel) = self.channels.get_mut(name)
+            && channel.is_overfull
+            && channel.phase == Phase::Live
+        {
+            channel.is_overfull = false;
+            self.renew(name);
+        }
+    }
+}
+
+/// Whether a message is the next one of its channel.
+fn verdict<M>(channel: &Channel<M>, sequence: u64, previous: u64) -> Verdict {
+    // What stands before the place up to which all was told, and was not told, has gone meanwhile.
+    if sequence <= channel.last.max(channel.read_to) {
+        Verdict::Repeated
+    } else if previous == channel.last || (previous == 0 && channel.is_empty) {
+        Verdict::Next
+    } else {
+        Verdict::Gap
+    }
+}

@@ -1,0 +1,52 @@
+//! What homes are told of their channels.
+
+use super::{Interest, Said, Task};
+use myriad_hub::LogEvent;
+use std::sync::Arc;
+
+impl<M> Interest<M> {
+    pub(super) fn begin(&mut self, name: &Arc<str>) {
+        if let Some(epoch) = self.epoch {
+            self.tell(name, 0, LogEvent::Began(epoch));
+        }
+    }
+
+    /// A channel's home has all that the log has of it. What has an offset up to `floor` may be missing.
+    pub(super) fn catch_up(&mut self, name: &Arc<str>, floor: u64) {
+        let Some(channel) = self.channels.get_mut(name) else {
+            return;
+        };
+        channel.is_new = false;
+        let offset = channel.read_to.max(floor);
+        channel.read_to = offset;
+        self.confirming.remove(name);
+        self.tell(name, offset, LogEvent::CaughtUp { floor });
+        self.tell(name, offset, LogEvent::Whole);
+    }
+
+    pub(super) fn tell_message(&mut self, name: &Arc<str>, sequence: u64, message: M) {
+        let Some(channel) = self.channels.get_mut(name) else {
+            return;
+        };
+        if sequence <= channel.last {
+            return;
+        }
+        channel.last = sequence;
+        channel.read_to = sequence.max(channel.read_to);
+        channel.is_empty = false;
+        self.push_told(name, sequence, Said::Message(message));
+    }
+
+    pub(super) fn tell(&mut self, name: &Arc<str>, offset: u64, event: LogEvent) {
+        self.push_told(name, offset, Said::Event(event));
+    }
+
+    fn push_told(&mut self, name: &Arc<str>, offset: u64, said: Said<M>) {
+        let channel = Arc::clone(name);
+        self.tasks.push_back(Task::Tell {
+            channel,
+            offset,
+            said,
+        });
+    }
+}
