@@ -10,130 +10,31 @@
 //! Where a node hears only the channels that its clients want ([`wanted`]), each of these is a log of its own here: it begins, is caught up
 //! with, and goes on by itself.
 
+mod ahead;
+mod entry;
+mod losses;
+mod partitions;
+mod progress;
 mod waiting;
 mod wanted;
 
+pub use entry::{LogEntry, LogEvent};
+pub use partitions::{LogId, Partitions, name_hash};
 pub(super) use waiting::Question;
 pub use wanted::{Wanting, Wish};
 
 use super::batch::Accepted;
-use super::{Home, HomeEffect, Recover, Submission};
+use super::{Home, Submission};
 use crate::time::ticks;
-use crate::{Delivery, Epoch, Now, Position, Ticket};
+use crate::{Epoch, Now};
+use ahead::Ahead;
 use myriad_wheel::Tick;
-use std::collections::{BTreeMap, VecDeque};
+use progress::Log;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use waiting::{Queue, Waiting};
+use waiting::Queue;
 use wanted::WantedChannels;
-
-/// How long a subscriber waits whose position this home has not read yet.
-const AHEAD_MS: u64 = 4_000;
-/// Subscribers that wait at a home for that reason. Others are answered at once, as those that have lost something.
-const AHEAD_MAX: usize = 10_000;
-
-/// Names a log: its index among those of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LogId(pub u16);
-
-/// The logs of a namespace: each orders some of its channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partitions {
-    /// The first of them; the others follow.
-    pub first: LogId,
-    /// How many there are; at least one.
-    pub count: u16,
-}
-
-impl Partitions {
-    /// One log for all channels.
-    #[must_use]
-    pub fn one(log: LogId) -> Self {
-        Self {
-            first: log,
-            count: 1,
-        }
-    }
-
-    /// The log of a channel. All nodes of a cluster must agree, whatever their versions are.
-    #[must_use]
-    pub fn of(self, channel: &str) -> LogId {
-        if self.count == 1 {
-            return self.first;
-        }
-        let partition = name_hash(channel) % u64::from(self.count);
-        LogId(self.first.0 + u16::try_from(partition).expect("fewer than the count"))
-    }
-
-    /// All of them.
-    pub fn iter(self) -> impl Iterator<Item = LogId> {
-        (0..self.count).map(move |partition| LogId(self.first.0 + partition))
-    }
-}
-
-/// A hash of a name that never changes: FNV-1a, with its halves mixed.
-#[must_use]
-pub fn name_hash(name: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, step);
-    hash ^ hash >> 32
-}
-
-/// What a home reads next in a log.
-#[derive(Debug)]
-pub struct LogEntry {
-    /// The log.
-    pub log: LogId,
-    /// The channel, if it is read by itself: then all of this is about it alone.
-    pub channel: Option<Arc<str>>,
-    /// The place in the log. Entries up to the offset of an earlier entry are ignored, unless the log begins.
-    pub offset: u64,
-    /// What stands there.
-    pub event: LogEvent,
-}
-
-/// What a log says.
-#[derive(Debug)]
-pub enum LogEvent {
-    /// What follows is of this epoch. Whatever is known of another one has gone, and the home has to catch up (again).
-    Began(Epoch),
-    /// All that was in the log when the home began to read it has come, and all that was in it by then. (A log that keeps so many
-    /// publications of a channel may drop one unread for one that comes meanwhile: the home must have seen both.) What has an
-    /// offset up to `floor` may be missing.
-    CaughtUp {
-        /// The last offset that may be missing.
-        floor: u64,
-    },
-    /// Histories have no holes any more: what was missing up to `floor` has gone from them.
-    Whole,
-    /// A publication, and how old it is.
-    Publication(Box<Submission>, Duration),
-    /// A channel's history is removed up to here.
-    Removed(Box<str>),
-    /// A message to a channel that this node cannot read, or has no room for. Its subscribers must not miss it in silence.
-    LostIn(Box<str>),
-    /// Nothing that a channel is told.
-    Passed,
-    /// What stood between the last offset and this one has gone before it was read.
-    Lost,
-}
-
-/// How far a home has read a log.
-#[derive(Clone, Copy, Debug, Default)]
-struct Log {
-    /// None before the log begins.
-    epoch: Option<Epoch>,
-    /// Whether all has come that was in the log when the home began to read it.
-    is_caught_up: bool,
-    /// Whether histories have all that came between what they have. Who reads them waits for that.
-    is_whole: bool,
-    /// The last offset that was read.
-    offset: u64,
-    /// The last offset that may be missing in every channel.
-    floor: u64,
-    /// The last offset that may be missing in channels whose record was forgotten.
-    forgotten: u64,
-}
 
 /// What a home reads in one order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,17 +58,9 @@ pub(super) struct Logs {
     joins: BTreeMap<Source, Joins>,
     /// Questions for sources that are not caught up.
     queues: BTreeMap<Source, Queue>,
-    /// Subscribers who have seen more than this home, by their offsets, so that those are found at once whose entry has come. The
-    /// last part of the key is different for each.
-    ahead: BTreeMap<AheadKey, Recover>,
-    /// When they are answered in any case. Some have been answered.
-    deadlines: VecDeque<(Tick, AheadKey)>,
-    /// Of the last one.
-    ahead_serial: u64,
+    /// Subscribers who have seen more than this home.
+    ahead: Ahead,
 }
-
-/// The source, the offset that a subscriber has seen, and a serial.
-type AheadKey = (Source, u64, u64);
 
 impl Logs {
     /// So many logs. `by_channel`: channels are read by themselves.
@@ -217,7 +110,7 @@ impl Logs {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        let overdue = self.deadlines.front().map(|(deadline, _)| *deadline);
+        let overdue = self.ahead.next_deadline();
         let wanted = self.wanted.as_ref();
         let unwanted = wanted.and_then(WantedChannels::next_deadline);
         overdue.into_iter().chain(unwanted).min()
@@ -305,201 +198,6 @@ impl Home {
         }
     }
 
-    /// The epoch and the offset of what has been read of a channel's source. Before it begins, they are no position.
-    pub(super) fn read_position(&self, log: LogId, channel: &str) -> Position {
-        let Log { epoch, offset, .. } = self.logs.of_either(log, channel);
-        let epoch = epoch.unwrap_or(self.settings.epoch);
-        Position { epoch, offset }
-    }
-
-    /// The last offset that may be missing in every channel of a record's source.
-    pub(super) fn floor_of(&self, index: u32) -> u64 {
-        let record = &self.channels[index];
-        let log = record.log();
-        log.map_or(0, |log| self.logs.of_either(log, &record.name).floor)
-    }
-
-    /// Where the history of a new record begins.
-    pub(super) fn begin_of(&self, log: LogId, channel: &str) -> u64 {
-        self.logs.of_either(log, channel).forgotten
-    }
-
-    /// The record of a channel goes, whose history ended there.
-    pub(super) fn note_forgotten_offset(&mut self, log: LogId, channel: &Arc<str>, lost: u64) {
-        let source = self.logs.source_of(log, Arc::clone(channel));
-        if let Some(known) = self.logs.of_mut(&source) {
-            known.forgotten = known.forgotten.max(lost);
-        }
-    }
-
-    /// Whether publications of a channel without a place in its log are of no use yet.
-    pub(super) fn is_catching_up(&self, channel: &str) -> bool {
-        let log = self.log_of(channel);
-        log.is_some_and(|log| !self.logs.of_either(log, channel).is_caught_up)
-    }
-
-    /// What questions about a channel wait for: it was not read to its end yet.
-    pub(super) fn awaited_log(&self, channel: &str) -> Option<Source> {
-        let log = self.log_of(channel)?;
-        let Log { is_caught_up, .. } = self.logs.of_either(log, channel);
-        (!is_caught_up).then(|| self.logs.source_of(log, channel))
-    }
-
-    /// The same for a question about what a channel's history has.
-    pub(super) fn awaited_history(&self, channel: &str) -> Option<Source> {
-        let log = self.log_of(channel)?;
-        let Log {
-            is_caught_up,
-            is_whole,
-            ..
-        } = self.logs.of_either(log, channel);
-        (!is_caught_up || !is_whole).then(|| self.logs.source_of(log, channel))
-    }
-
-    /// Keeps a join for later if it waits for a log.
-    pub(super) fn holds_join(
-        &mut self,
-        channel: &Arc<str>,
-        shard: usize,
-        serial: u64,
-        now: Now,
-    ) -> bool {
-        let Some(source) = self.awaited_log(channel) else {
-            return false;
-        };
-        self.want(&source, now);
-        let joins = self.logs.joins.entry(source).or_default();
-        joins.insert((Arc::clone(channel), shard), serial);
-        true
-    }
-
-    /// Whether a leave is of a join that waited for a log, or came before the log began anew: then there is nothing else to leave.
-    pub(super) fn holds_leave(&mut self, channel: &str, shard: usize) -> bool {
-        let Some(source) = self.awaited_log(channel) else {
-            return false;
-        };
-        if let Some(joins) = self.logs.joins.get_mut(&source) {
-            joins.remove(&(Arc::<str>::from(channel), shard));
-            if joins.is_empty() {
-                self.logs.joins.remove(&source);
-            }
-        }
-        true
-    }
-
-    /// Keeps a question for later if it waits for a log. Gives it back if it can be answered now.
-    pub(super) fn hold<T>(
-        &mut self,
-        awaited: Option<Source>,
-        request: T,
-        question: impl FnOnce(T) -> Question,
-        now: Now,
-    ) -> Option<T> {
-        let Some(source) = awaited else {
-            return Some(request);
-        };
-        self.want(&source, now);
-        let question = question(request);
-        self.tell_held(question.command());
-        let since = now.tick();
-        let queue = self.logs.queues.entry(source).or_default();
-        queue.push(Waiting { question, since });
-        None
-    }
-
-    /// A client's question waits here, perhaps for long: it is not to hold up those of others.
-    fn tell_held(&mut self, ticket: Option<Ticket>) {
-        let held = ticket.map(|ticket| HomeEffect::Held { ticket });
-        self.effects.extend(held);
-    }
-
-    /// The same for a recovery. It also waits for a while if its subscriber has seen more than this home.
-    pub(super) fn hold_recover(&mut self, request: Recover, now: Now) -> Option<Recover> {
-        let awaited = self.awaited_log(&request.channel);
-        let request = self.hold(awaited, request, Question::Recover, now)?;
-        let Some(log) = self.log_of(&request.channel) else {
-            return Some(request);
-        };
-        let Position { epoch, offset } = self.read_position(log, &request.channel);
-        let is_ahead = request.since.offset > offset && *request.since.epoch == *epoch.as_str();
-        if !is_ahead || self.logs.ahead.len() == AHEAD_MAX {
-            return Some(request);
-        }
-        self.tell_held(Some(request.ticket));
-        self.note_channel_use(&request.channel, now);
-        self.confirm(&request.channel, request.since.offset);
-        let logs = &mut self.logs;
-        logs.ahead_serial += 1;
-        let source = logs.source_of(log, Arc::clone(&request.channel));
-        let key = (source, request.since.offset, logs.ahead_serial);
-        let deadline = now.tick().plus_ms(AHEAD_MS);
-        logs.ahead.insert(key.clone(), request);
-        logs.deadlines.push_back((deadline, key));
-        if logs.deadlines.len() > 2 * AHEAD_MAX {
-            let ahead = &logs.ahead;
-            logs.deadlines.retain(|(_, key)| ahead.contains_key(key));
-        }
-        None
-    }
-
-    /// Answers those who have waited long enough for a log that does not come, and wants no more what nobody has used for long.
-    pub(super) fn answer_overdue(&mut self, now: Now) {
-        self.drop_unused(now);
-        while let Some((deadline, key)) = self.logs.deadlines.front()
-            && *deadline <= now.tick()
-        {
-            let request = self.logs.ahead.remove(key);
-            self.logs.deadlines.pop_front();
-            if let Some(request) = request {
-                self.answer_recover(request, now);
-            }
-        }
-    }
-
-    /// A source is caught up, or whole: questions about its channels are handled in their order.
-    fn answer_waiting(&mut self, source: &Source, now: Now) {
-        // Whoever asks for what it missed has joined before.
-        let joins = self.logs.joins.remove(source).unwrap_or_default();
-        for ((channel, shard), serial) in joins {
-            self.handle_join(channel, shard, serial, now);
-        }
-        let Some(queue) = self.logs.queues.remove(source) else {
-            return;
-        };
-        let is_whole = self.logs.of(source).is_whole;
-        let mut early = Vec::new();
-        for one in queue.waiting {
-            if !is_whole && one.question.is_about_history() {
-                early.push(one);
-                continue;
-            }
-            match one.question {
-                Question::Recover(request) => self.handle_recover(request, now),
-                Question::History(request) => self.handle_history(request, now),
-                Question::Stream(request) => self.handle_stream(request, now),
-                Question::ReadStream(request) => self.handle_read_stream(request, now),
-            }
-        }
-        if !early.is_empty() {
-            let queue = self.logs.queues.entry(source.clone()).or_default();
-            queue.waiting.extend(early);
-        }
-    }
-
-    /// A source has been read up to there: those are answered who have seen no more than that.
-    fn answer_ahead_up_to(&mut self, source: &Source, offset: u64, now: Now) {
-        let first = |logs: &Logs| {
-            let (begin, end) = ((source.clone(), 0, 0), (source.clone(), offset, u64::MAX));
-            let mut keys = logs.ahead.range(begin..=end);
-            keys.next().map(|(key, _)| key.clone())
-        };
-        while let Some(key) = first(&self.logs)
-            && let Some(request) = self.logs.ahead.remove(&key)
-        {
-            self.answer_recover(request, now);
-        }
-    }
-
     /// A source begins, or begins again. Nothing is known of what came before.
     fn begin_log(&mut self, source: &Source, log: LogId, epoch: Epoch, offset: u64, now: Now) {
         let Some(known) = self.logs.of_mut(source) else {
@@ -521,70 +219,6 @@ impl Home {
         self.lose_source(source, log, now);
         // What they have seen is of another epoch now.
         self.answer_ahead_up_to(source, u64::MAX, now);
-    }
-
-    fn lose_source(&mut self, source: &Source, log: LogId, now: Now) {
-        match source {
-            Source::Log(log) => self.lose_channels(*log, now),
-            Source::Channel(channel) => {
-                let lost = self.read_position(log, channel).offset;
-                self.note_forgotten_offset(log, channel, lost);
-                self.lose_channel(channel, log, now);
-            }
-        }
-    }
-
-    /// All channels of a log have lost something. Their histories begin again here, and their subscribers have to subscribe anew.
-    /// That happens when a log lost what this home had not read: it may take long where there are many channels.
-    fn lose_channels(&mut self, log: LogId, now: Now) {
-        let known = self
-            .logs
-            .of_mut(&Source::Log(log))
-            .expect("one of its logs");
-        known.forgotten = known.forgotten.max(known.offset);
-        let Log { epoch, offset, .. } = *known;
-        let epoch = epoch.unwrap_or(self.settings.epoch);
-        let position = Position { epoch, offset };
-        let indices: Vec<u32> = self.channels.indices().collect();
-        for index in indices {
-            if self.channels[index].log() == Some(log) {
-                self.lose(index, position, now);
-            }
-        }
-    }
-
-    /// One channel of a log has lost something.
-    fn lose_channel(&mut self, channel: &str, log: LogId, now: Now) {
-        if let Some(index) = self.find_or_open(channel, now) {
-            self.lose(index, self.read_position(log, channel), now);
-        }
-    }
-
-    fn lose(&mut self, index: u32, position: Position, now: Now) {
-        self.flush_batch(index);
-        // Its shards have left it by this, and say nothing more of it.
-        let name = Arc::clone(&self.channels[index].name);
-        self.note_channel_use(&name, now);
-        let record = &mut self.channels[index];
-        record.epoch = position.epoch;
-        record.last_offset = position.offset;
-        if let Some(history) = &mut record.history {
-            let before = history.holding();
-            history.begin_after(position.offset);
-            self.budget.note(before, history.holding());
-        }
-        let shards = std::mem::take(&mut record.subscribed);
-        if !shards.is_empty() {
-            self.tell_of_nobody(index);
-            let record = &mut self.channels[index];
-            record.users.clear();
-            // By this, these shards have left the channel.
-            let delivery = Delivery::Lost(Arc::clone(&record.name));
-            self.effects
-                .push_back(HomeEffect::Deliver { delivery, shards });
-            self.note_empty(index, now);
-        }
-        self.finish(index, now);
     }
 
     /// A publication comes with its offset. What stands in the log counts, whatever its version is: homes remember different ones.

@@ -4,7 +4,8 @@
 //! subscribed, and nobody has asked for a while, the home wants the channel no more, and forgets what it has of it.
 
 use super::super::Home;
-use super::{Log, Source};
+use super::Source;
+use super::progress::Log;
 use crate::Now;
 use myriad_wheel::Tick;
 use std::collections::{HashMap, VecDeque};
