@@ -16,7 +16,7 @@
 //! | the node begins to listen, at first or again | [`Interest::handle_listening`] |
 //! | homes want a channel, or do not | [`Interest::want`], [`Interest::forget`], [`Interest::confirm`] |
 //! | the answer to [`Task::Fence`] | [`Interest::handle_fence`] |
-//! | the answer to [`Task::Ask`] | [`Interest::handle_lasts`] |
+//! | the answer to [`Task::Ask`] | [`Interest::handle_last_by_channel`] |
 //! | the answer to [`Task::Fill`] | [`Interest::handle_filled`], or [`Interest::handle_unfilled`] |
 //! | a message was republished | [`Interest::handle_message`] |
 //! | the node does not listen any more | [`Interest::handle_deaf`] |
@@ -33,7 +33,7 @@ mod last_messages;
 mod tasks;
 mod telling;
 
-pub use tasks::{Asked, Fill, Filled, LastOnes, Life, Said, Task};
+pub use tasks::{Asked, ChannelEvent, Fill, Filled, LastByChannel, Life, Task};
 
 use channel::{Channel, Phase};
 use myriad_hub::{Epoch, LogEvent};

@@ -25,7 +25,7 @@ mod reading;
 pub use anchors::{Anchor, Anchors, Extent};
 pub use announcement::Announced;
 pub use envelope::{Envelope, Header, Origin, Unreadable, Version, version_behind};
-pub use interest::{Asked, Fill, Filled, Interest, LastOnes, Life, Said, Task};
+pub use interest::{Asked, ChannelEvent, Fill, Filled, Interest, LastByChannel, Life, Task};
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};
 pub use nodes::{Gather, GatherError, Gathered, HELLO_NS, Nodes};

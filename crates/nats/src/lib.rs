@@ -3,7 +3,7 @@
 
 pub mod raw;
 
-pub use raw::{RawConnection, RawError, RawMessage};
+pub use raw::{RawConnection, RawError, RawMessage, Sid};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The last messages of channels: they are asked for when a channel is new, and in audits, and compared with what was told.
 
 use super::channel::Phase;
-use super::{Asked, Interest, LastOnes, Life, Task};
+use super::{Asked, Interest, LastByChannel, Life, Task};
 use myriad_hub::LogEvent;
 use std::sync::Arc;
 
@@ -59,25 +59,25 @@ impl<M> Interest<M> {
     }
 
     /// The last messages of channels are known, from a server that has got to [`Asked::at_least`].
-    pub fn handle_lasts(&mut self, asked: &Asked, lasts: &LastOnes) {
+    pub fn handle_last_by_channel(&mut self, asked: &Asked, answer: &LastByChannel) {
         if asked.life != Life(self.life) {
             return;
         }
         for name in &asked.channels {
-            let place = lasts.places.get(name).copied().unwrap_or(0);
+            let place = answer.places.get(name).copied().unwrap_or(0);
             let Some(channel) = self.channels.get(name) else {
                 continue;
             };
             match channel.phase {
-                Phase::Asked if lasts.watermark >= channel.fence => self.meet(name, place, lasts),
-                Phase::Live => self.check(name, place, lasts),
+                Phase::Asked if answer.watermark >= channel.fence => self.meet(name, place, answer),
+                Phase::Live => self.check(name, place, answer),
                 Phase::New | Phase::Asked | Phase::Filling => {}
             }
         }
     }
 
     /// A channel that was subscribed, or listened to anew, has its last message there (0: none).
-    fn meet(&mut self, name: &Arc<str>, place: u64, lasts: &LastOnes) {
+    fn meet(&mut self, name: &Arc<str>, place: u64, answer: &LastByChannel) {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
@@ -90,26 +90,26 @@ impl<M> Interest<M> {
         }
         channel.phase = Phase::Live;
         if channel.is_new {
-            channel.read_to = lasts.watermark;
+            channel.read_to = answer.watermark;
             channel.is_empty = place == 0;
             self.begin(name);
-            self.catch_up(name, lasts.first.saturating_sub(1));
+            self.catch_up(name, answer.first.saturating_sub(1));
         } else {
-            self.pass(name, place, lasts);
+            self.pass(name, place, answer);
             self.ask_if_confirming(name);
         }
         self.release(name);
     }
 
     /// A channel has nothing that was not told. If it is empty, something may have come and gone since it was read.
-    fn pass(&mut self, name: &Arc<str>, place: u64, lasts: &LastOnes) {
+    fn pass(&mut self, name: &Arc<str>, place: u64, answer: &LastByChannel) {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
-        let gone = lasts.first.saturating_sub(1);
+        let gone = answer.first.saturating_sub(1);
         let has_lost = place == 0 && gone > channel.read_to.max(channel.last);
         channel.is_empty = place == 0;
-        channel.read_to = lasts.watermark.max(channel.read_to).max(gone);
+        channel.read_to = answer.watermark.max(channel.read_to).max(gone);
         if has_lost {
             self.tell(name, gone, LogEvent::Lost);
         }
@@ -117,7 +117,7 @@ impl<M> Interest<M> {
     }
 
     /// A channel that is followed has its last message there (0: none).
-    fn check(&mut self, name: &Arc<str>, place: u64, lasts: &LastOnes) {
+    fn check(&mut self, name: &Arc<str>, place: u64, answer: &LastByChannel) {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
@@ -131,12 +131,12 @@ impl<M> Interest<M> {
             return;
         }
         // A server that is behind says nothing about what came since.
-        if lasts.watermark < channel.last {
+        if answer.watermark < channel.last {
             return;
         }
         if place < channel.last && place > 0 {
             return self.tasks.push_back(Task::Suspect);
         }
-        self.pass(name, place, lasts);
+        self.pass(name, place, answer);
     }
 }

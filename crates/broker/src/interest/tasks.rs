@@ -80,24 +80,24 @@ pub enum Task<M> {
         /// The place in the log.
         offset: u64,
         /// What it is told.
-        said: Said<M>,
+        event: ChannelEvent<M>,
     },
     /// The log does not have what was heard of it. Open it anew.
     Suspect,
 }
 
-/// What a home is told.
+/// What a channel's home is told.
 #[derive(Debug)]
-pub enum Said<M> {
+pub enum ChannelEvent<M> {
     /// A message.
     Message(M),
     /// Something else.
-    Event(LogEvent),
+    Log(LogEvent),
 }
 
-/// The places of a channel's last message, and how far its server has got.
+/// Where the last messages of some channels stand, and how far the server has got that says so.
 #[derive(Clone, Debug)]
-pub struct LastOnes {
+pub struct LastByChannel {
     /// All that was stored up to here is counted.
     pub watermark: u64,
     /// The log's first entry when this was asked.

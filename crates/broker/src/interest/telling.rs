@@ -1,6 +1,6 @@
 //! What homes are told of their channels.
 
-use super::{Interest, Said, Task};
+use super::{ChannelEvent, Interest, Task};
 use myriad_hub::LogEvent;
 use std::sync::Arc;
 
@@ -34,19 +34,19 @@ impl<M> Interest<M> {
         channel.last = sequence;
         channel.read_to = sequence.max(channel.read_to);
         channel.is_empty = false;
-        self.push_told(name, sequence, Said::Message(message));
+        self.push_told(name, sequence, ChannelEvent::Message(message));
     }
 
     pub(super) fn tell(&mut self, name: &Arc<str>, offset: u64, event: LogEvent) {
-        self.push_told(name, offset, Said::Event(event));
+        self.push_told(name, offset, ChannelEvent::Log(event));
     }
 
-    fn push_told(&mut self, name: &Arc<str>, offset: u64, said: Said<M>) {
+    fn push_told(&mut self, name: &Arc<str>, offset: u64, event: ChannelEvent<M>) {
         let channel = Arc::clone(name);
         self.tasks.push_back(Task::Tell {
             channel,
             offset,
-            said,
+            event,
         });
     }
 }

@@ -315,12 +315,12 @@ impl World {
                     let (last, _) = *kept.last()?;
                     Some((Arc::clone(name), last))
                 });
-                let lasts = LastOnes {
+                let answer = LastByChannel {
                     watermark: up_to,
                     first: self.stream.first,
                     places: places.collect(),
                 };
-                self.interest.handle_lasts(&asked, &lasts);
+                self.interest.handle_last_by_channel(&asked, &answer);
             }
             Task::Fill(fill) => {
                 let kept = self.stream.kept_at(index(&fill.channel), up_to);
@@ -360,33 +360,33 @@ impl World {
                 Task::Tell {
                     channel,
                     offset,
-                    said,
-                } => self.tell(index(&channel), offset, said),
+                    event,
+                } => self.tell(index(&channel), offset, event),
                 Task::Suspect => panic!("the stream has what was told"),
                 work => self.work.push_back(work),
             }
         }
     }
 
-    fn tell(&mut self, channel: usize, offset: u64, said: Said<Message>) {
+    fn tell(&mut self, channel: usize, offset: u64, event: ChannelEvent<Message>) {
         let home = self.homes.get_mut(&channel).expect("it is wanted");
-        match said {
-            Said::Event(LogEvent::Began(_)) => *home = Home::default(),
-            Said::Event(LogEvent::CaughtUp { floor }) => {
+        match event {
+            ChannelEvent::Log(LogEvent::Began(_)) => *home = Home::default(),
+            ChannelEvent::Log(LogEvent::CaughtUp { floor }) => {
                 home.is_caught_up = true;
                 home.floor = floor.max(home.floor);
                 home.offset = offset.max(home.offset);
             }
-            Said::Event(LogEvent::Whole) => {}
-            Said::Event(LogEvent::Passed) => home.offset = offset.max(home.offset),
-            Said::Event(LogEvent::Lost) => {
+            ChannelEvent::Log(LogEvent::Whole) => {}
+            ChannelEvent::Log(LogEvent::Passed) => home.offset = offset.max(home.offset),
+            ChannelEvent::Log(LogEvent::Lost) => {
                 assert!(offset > home.offset, "a loss of what was read");
                 home.floor = offset;
                 home.offset = offset;
                 home.got.clear();
             }
-            Said::Event(other) => panic!("no such event: {other:?}"),
-            Said::Message(message) => {
+            ChannelEvent::Log(other) => panic!("no such event: {other:?}"),
+            ChannelEvent::Message(message) => {
                 assert!(offset > home.offset, "{offset} after {}", home.offset);
                 home.offset = offset;
                 home.got.insert(offset, message);
@@ -498,18 +498,18 @@ fn what_is_held_back_is_bounded_and_read_later() {
         Task::Ask(asked) if !asked.channels.is_empty() => Some(asked),
         _ => None,
     });
-    let lasts = LastOnes {
+    let answer = LastByChannel {
         watermark: 0,
         first: 1,
         places: BTreeMap::new(),
     };
-    interest.handle_lasts(&ask.expect("a fence is answered"), &lasts);
+    interest.handle_last_by_channel(&ask.expect("a fence is answered"), &answer);
     let tasks: Vec<_> = std::iter::from_fn(|| interest.poll_task()).collect();
     let told = tasks.iter().filter(|task| {
         matches!(
             task,
             Task::Tell {
-                said: Said::Message(_),
+                event: ChannelEvent::Message(_),
                 ..
             }
         )
@@ -532,12 +532,12 @@ fn an_answer_is_for_the_channel_that_was_wanted_then() {
             Task::Ask(asked) if !asked.channels.is_empty() => Some(asked),
             _ => None,
         });
-        let lasts = LastOnes {
+        let answer = LastByChannel {
             watermark: 9,
             first: 1,
             places: BTreeMap::from([("a".into(), 7)]),
         };
-        interest.handle_lasts(&asked.expect("a fence was answered"), &lasts);
+        interest.handle_last_by_channel(&asked.expect("a fence was answered"), &answer);
         match interest.poll_task() {
             Some(Task::Fill(fill)) => fill,
             other => panic!("{other:?}"),
@@ -575,12 +575,12 @@ fn whoever_has_seen_what_nobody_stored_costs_one_question() {
         asked.collect::<Vec<_>>()
     };
     let first = asked(&mut interest);
-    let lasts = LastOnes {
+    let answer = LastByChannel {
         watermark: 9,
         first: 1,
         places: BTreeMap::new(),
     };
-    interest.handle_lasts(&first[0], &lasts);
+    interest.handle_last_by_channel(&first[0], &answer);
     for _ in 0..5 {
         interest.confirm(&"a".into(), 1 << 60);
     }

@@ -13,10 +13,10 @@
 mod connect;
 mod credentials;
 mod headers;
+mod keep_alive;
 mod link;
 mod outgoing;
 mod parse;
-mod pulse;
 mod tls;
 
 pub use headers::parse_headers;
@@ -24,8 +24,8 @@ pub use parse::{Op, Parser, ProtocolError};
 
 use async_nats::Subject;
 use bytes::Bytes;
+use keep_alive::{Due, KeepAlive, SILENCE_MAX};
 use link::Link;
-use pulse::{Beat, Pulse, SILENCE_MAX};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -37,9 +37,19 @@ use thiserror::Error;
 /// It has ended after the first error, and every later call of [`RawConnection::poll_next`] says [`RawError::Ended`].
 pub struct RawConnection {
     link: Link,
-    pulse: Pulse,
-    last_sid: u64,
+    keep_alive: KeepAlive,
+    last_sid: Sid,
     has_ended: bool,
+}
+
+/// Names a subscription of one connection. NATS calls it `sid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sid(pub u64);
+
+impl fmt::Display for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
 }
 
 /// A message of a subscription.
@@ -51,7 +61,7 @@ pub struct RawMessage {
     /// What it was published to. Bytes that are no UTF-8 are replaced.
     pub subject: Subject,
     /// The subscription.
-    pub sid: u64,
+    pub sid: Sid,
     /// Where an answer is to be sent.
     pub reply: Option<Subject>,
     /// The block of headers, for [`parse_headers`].
@@ -85,8 +95,8 @@ impl RawConnection {
     fn over(link: Link) -> Self {
         Self {
             link,
-            pulse: Pulse::start(),
-            last_sid: 0,
+            keep_alive: KeepAlive::start(),
+            last_sid: Sid(0),
             has_ended: false,
         }
     }
@@ -95,16 +105,16 @@ impl RawConnection {
     ///
     /// # Panics
     /// The subject is empty or contains a space or a control character of ASCII.
-    pub fn subscribe(&mut self, subject: &str) -> u64 {
+    pub fn subscribe(&mut self, subject: &str) -> Sid {
         assert_word(subject);
-        self.last_sid += 1;
+        self.last_sid.0 += 1;
         let sid = self.last_sid;
         self.link.outgoing.line(format_args!("SUB {subject} {sid}"));
         sid
     }
 
     /// Ends a subscription. Messages that are on their way still come.
-    pub fn unsubscribe(&mut self, sid: u64) {
+    pub fn unsubscribe(&mut self, sid: Sid) {
         self.link.outgoing.line(format_args!("UNSUB {sid}"));
     }
 
@@ -159,9 +169,9 @@ impl RawConnection {
                 Poll::Ready(Op::Error(text)) => return Poll::Ready(Err(RawError::Server(text))),
                 Poll::Ready(Op::Ping) => self.link.outgoing.line(format_args!("PONG")),
                 Poll::Ready(Op::Info(_) | Op::Pong | Op::Ok) => {}
-                Poll::Pending => match ready!(self.pulse.poll(context, self.link.heard_at)) {
-                    Beat::Ping => self.link.outgoing.line(format_args!("PING")),
-                    Beat::Silent => return Poll::Ready(Err(RawError::Silent)),
+                Poll::Pending => match ready!(self.keep_alive.poll(context, self.link.heard_at)) {
+                    Due::Ping => self.link.outgoing.line(format_args!("PING")),
+                    Due::Silent => return Poll::Ready(Err(RawError::Silent)),
                 },
             }
         }

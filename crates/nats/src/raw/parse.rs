@@ -3,7 +3,7 @@
 //! The words of a control line are separated by ASCII spaces and tabs and by nothing else, because a subject or a header may contain
 //! every other character. async-nats also splits at Unicode spaces: there, one such name ends the connection of each node that hears it.
 
-use super::RawMessage;
+use super::{RawMessage, Sid};
 use async_nats::Subject;
 use bytes::buf::Limit;
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -216,7 +216,7 @@ enum Line {
 /// The control line of a message.
 struct Head {
     subject: Subject,
-    sid: u64,
+    sid: Sid,
     reply: Option<Subject>,
     /// Bytes of the headers, where there are some.
     headers: Option<usize>,
@@ -270,7 +270,7 @@ fn parse_head(line: &Bytes, rest: &[u8], has_headers: bool) -> Result<Head, Prot
     }
     Ok(Head {
         subject: subject_of(line.slice_ref(subject)),
-        sid: number(sid)?,
+        sid: Sid(number(sid)?),
         reply: reply.map(|word| subject_of(line.slice_ref(word))),
         headers,
         bytes,
@@ -353,7 +353,7 @@ mod tests {
     fn message(subject: &str, sid: u64, reply: Option<&str>, payload: &'static [u8]) -> RawMessage {
         RawMessage {
             subject: subject.into(),
-            sid,
+            sid: Sid(sid),
             reply: reply.map(Subject::from),
             headers: None,
             payload: Bytes::from_static(payload),

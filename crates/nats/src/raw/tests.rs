@@ -92,9 +92,9 @@ fn connected() -> (Peer, RawConnection) {
 #[tokio::test]
 async fn messages_come_and_lines_go() {
     let (mut peer, mut connection, _) = Server::start().await.connect().await;
-    assert_eq!(connection.subscribe("my.r.a"), 1);
-    assert_eq!(connection.subscribe("my.r.b"), 2);
-    connection.unsubscribe(1);
+    assert_eq!(connection.subscribe("my.r.a"), Sid(1));
+    assert_eq!(connection.subscribe("my.r.b"), Sid(2));
+    connection.unsubscribe(Sid(1));
     connection.publish("a", Some("b"), b"hi");
     connection.publish("a", None, b"");
     let block = "NATS/1.0\r\nNats-Subject: my.h.\u{3000}b\u{a0}\r\n\r\n";
@@ -104,7 +104,7 @@ async fn messages_come_and_lines_go() {
     peer.say(message).await;
     let message = connection.next().await.unwrap();
     assert_eq!(message.subject.as_str(), "my.r.\u{3000}b\u{a0}");
-    assert_eq!((message.sid, &*message.payload), (2, &b"hi"[..]));
+    assert_eq!((message.sid, &*message.payload), (Sid(2), &b"hi"[..]));
     let headers = parse_headers(&message.headers.unwrap()).unwrap();
     let stored = headers.get("Nats-Subject").unwrap().as_str();
     assert_eq!(stored, "my.h.\u{3000}b\u{a0}");

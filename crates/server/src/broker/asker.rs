@@ -3,7 +3,7 @@
 //! The client library would end its own connection at headers that it cannot parse, and the messages of an answer have the headers that their
 //! publishers wrote. The connection is made for the first question, and again for the first one after it was lost.
 
-use super::direct::Said;
+use super::direct::DirectAnswer;
 use super::servers::FeedError;
 use myriad_nats::Nats;
 use myriad_nats::raw::{RawConnection, RawMessage};
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 struct Question {
     subject: String,
     payload: Vec<u8>,
-    answer: oneshot::Sender<Result<Said, FeedError>>,
+    answer: oneshot::Sender<Result<DirectAnswer, FeedError>>,
 }
 
 /// Where questions are left. The task that asks them ends with it.
@@ -40,7 +40,11 @@ impl Asker {
     ///
     /// # Errors
     /// There is no answer, or none in time.
-    pub(super) async fn ask(&self, subject: String, payload: Vec<u8>) -> Result<Said, FeedError> {
+    pub(super) async fn ask(
+        &self,
+        subject: String,
+        payload: Vec<u8>,
+    ) -> Result<DirectAnswer, FeedError> {
         let (answer, answered) = oneshot::channel();
         let question = Question {
             subject,
@@ -49,7 +53,7 @@ impl Asker {
         };
         self.questions.send(question).map_err(|_| FeedError::Cut)?;
         match timeout(TIMEOUT, answered).await {
-            Ok(Ok(said)) => said,
+            Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(FeedError::Cut),
             Err(_) => Err(FeedError::look(&"no answer in 5 s")),
         }
@@ -69,8 +73,8 @@ async fn ask_all(nats: Nats, name: String, mut questions: UnboundedReceiver<Ques
 
 /// A question that is being answered.
 struct UnderWay {
-    said: Said,
-    answer: oneshot::Sender<Result<Said, FeedError>>,
+    received: DirectAnswer,
+    answer: oneshot::Sender<Result<DirectAnswer, FeedError>>,
 }
 
 /// The questions of one connection.
@@ -126,9 +130,9 @@ impl Asking {
             answer,
         } = question;
         self.connection.publish(&subject, Some(&reply), &payload);
-        let said = Said::default();
+        let received = DirectAnswer::default();
         self.under_way
-            .insert(self.serial, UnderWay { said, answer });
+            .insert(self.serial, UnderWay { received, answer });
     }
 
     fn handle_message(&mut self, message: RawMessage) {
@@ -139,12 +143,12 @@ impl Asking {
         let Some(one) = self.under_way.get_mut(&serial) else {
             return;
         };
-        let taken = one.said.take(message);
+        let taken = one.received.take(message);
         if matches!(taken, Ok(false)) {
             return;
         }
-        if let Some(UnderWay { said, answer }) = self.under_way.remove(&serial) {
-            let _ = answer.send(taken.map(|_| said));
+        if let Some(UnderWay { received, answer }) = self.under_way.remove(&serial) {
+            let _ = answer.send(taken.map(|_| received));
         }
     }
 }

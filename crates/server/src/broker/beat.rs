@@ -71,15 +71,15 @@ pub(super) fn parse(payload: &[u8]) -> Option<Epoch> {
     Epoch::parse(text.epoch)
 }
 
-/// Writes and reads beats of one stream.
+/// The beats that stand in one stream: reads and writes them.
 #[derive(Debug)]
-pub(super) struct Beats<'a> {
+pub(super) struct StoredBeats<'a> {
     pub(super) link: &'a Link,
     pub(super) log: &'a Log,
     pub(super) subject: &'a str,
 }
 
-impl Beats<'_> {
+impl StoredBeats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
     async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
         let which = Which::LastOf(self.subject);
@@ -162,9 +162,9 @@ fn is_rubbish(last: Option<LastBeat>) -> bool {
     last.is_some_and(|beat| beat.epoch.is_none())
 }
 
-/// A stream's beat, as one node hears it and keeps it going.
+/// Keeps a stream's beat going, and knows whether this node still hears it.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct BeatKeeper {
     /// Where beats stand.
     pub(super) subject: String,
     /// When the last beat was heard, or the log opened.
@@ -177,7 +177,7 @@ pub(super) struct Pulse {
     tried: Instant,
 }
 
-impl Pulse {
+impl BeatKeeper {
     pub(super) fn new(subject: String) -> Self {
         Self {
             subject,
@@ -247,7 +247,7 @@ impl Pulse {
         }
         self.tried = Instant::now();
         // If another node was first, its beat comes; if nothing comes, the silence grows.
-        let beats = Beats {
+        let beats = StoredBeats {
             link,
             log,
             subject: &self.subject,

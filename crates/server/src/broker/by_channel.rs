@@ -6,7 +6,7 @@
 mod answering;
 
 use self::answering::{Answer, Answering};
-use super::beat::Pulse;
+use super::beat::BeatKeeper;
 use super::counts::StreamCounts;
 use super::entries::{Clock, Entries};
 use super::fault::Fault;
@@ -14,8 +14,9 @@ use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
 use super::opening::{Backoff, Known, Opening, in_time};
 use super::reader::answer;
-use super::servers::{Heard, Listener, Republished, Sid, Stored};
-use myriad_broker::{Anchor, Anchors, Interest, Said, Task};
+use super::servers::{Heard, Listener, Republished, Stored};
+use myriad_broker::{Anchor, Anchors, ChannelEvent, Interest, Task};
+use myriad_nats::raw::Sid;
 use myriad_shard::{Epoch, LogEntry, LogEvent, Wanting, Wish};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -51,7 +52,7 @@ pub(super) struct Hearer {
     wishes: UnboundedReceiver<Wish>,
     interest: Interest<Stored>,
     sids: HashMap<Arc<str>, Sid>,
-    pulse: Pulse,
+    beat: BeatKeeper,
     epoch: Option<Epoch>,
     /// Where the epoch began here.
     began: u64,
@@ -96,7 +97,7 @@ impl Hearer {
         let stream = link.subjects.stream(&log.class);
         Self {
             counts: link.state.counts.of(&stream),
-            pulse: Pulse::new(link.subjects.beat(&log.class)),
+            beat: BeatKeeper::new(link.subjects.beat(&log.class)),
             entries: Entries {
                 link: Arc::clone(&link),
                 homes: Arc::clone(&homes),
@@ -145,7 +146,7 @@ impl Hearer {
         let (clock, epoch) = in_time(self.open()).await?;
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
         let mut listener = link.servers.listen(&log).await?;
-        listener.subscribe(&self.pulse.subject);
+        listener.subscribe(&self.beat.subject);
         self.sids.clear();
         self.interest.handle_listening(epoch);
         let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);
@@ -191,7 +192,7 @@ impl Hearer {
             anchors: self.anchors.newest_first(),
         };
         let (link, log) = (&self.link, &self.log);
-        let opening = self.opening.open(link, log, &mut self.pulse, &known);
+        let opening = self.opening.open(link, log, &mut self.beat, &known);
         let mark = opening.await?;
         if known.epoch != Some(mark.epoch) {
             self.epoch = Some(mark.epoch);
@@ -265,14 +266,14 @@ impl Hearer {
             self.count();
         }
         let (link, log) = (&self.link, &self.log);
-        self.pulse
+        self.beat
             .keep(link, log, epoch, true, schedule.jitter)
             .await
     }
 
     /// Whether something should have come by now.
     fn is_late(&self, schedule: &Schedule) -> bool {
-        schedule.is_fence_late() || self.pulse.is_silent()
+        schedule.is_fence_late() || self.beat.is_silent()
     }
 
     fn count(&self) {
@@ -309,8 +310,8 @@ impl Hearer {
 
     fn handle_answer(&mut self, answer: Answer, schedule: &mut Schedule) {
         match answer {
-            Answer::Lasts(asked, lasts) => {
-                self.interest.handle_lasts(&asked, &lasts);
+            Answer::Last(asked, last) => {
+                self.interest.handle_last_by_channel(&asked, &last);
                 if !asked.may_fail {
                     // The servers let this node subscribe, and ask.
                     self.note_live();
@@ -367,12 +368,12 @@ impl Hearer {
             // A leader that has gone may not have sent the last ones.
             schedule.hasten_audit();
         }
-        let is_beat = *stored.subject == *self.pulse.subject;
+        let is_beat = *stored.subject == *self.beat.subject;
         let is_new = sequence > self.position;
         self.note_stored(sequence, stored_ns, is_beat);
         if is_beat {
             let said = self
-                .pulse
+                .beat
                 .hear(&self.link, sequence, &stored.payload, is_new);
             if is_new && said.is_some_and(|said| said != epoch) {
                 // Somebody found a loss that we had no part in. Everything up to here is of the epoch before.
@@ -421,8 +422,8 @@ impl Hearer {
                 Task::Tell {
                     channel,
                     offset,
-                    said,
-                } => self.tell(channel, offset, said, clock).await,
+                    event,
+                } => self.tell(channel, offset, event, clock).await,
                 Task::Suspect => return Err(Fault::Suspect),
             }
         }
@@ -431,10 +432,16 @@ impl Hearer {
     }
 
     /// Tells a channel's home.
-    async fn tell(&self, channel: Arc<str>, offset: u64, said: Said<Stored>, clock: Clock) {
-        let event = match said {
-            Said::Event(event) => event,
-            Said::Message(stored) => {
+    async fn tell(
+        &self,
+        channel: Arc<str>,
+        offset: u64,
+        event: ChannelEvent<Stored>,
+        clock: Clock,
+    ) {
+        let event = match event {
+            ChannelEvent::Log(event) => event,
+            ChannelEvent::Message(stored) => {
                 let age = clock.age(stored.stored_ns);
                 let name = channel.to_string();
                 self.entries.event_of(name, &stored, age).await

@@ -4,7 +4,7 @@
 //! (measured: 2 to 13 % of the answers right after an acknowledgement). For many subjects it says how far its server has got.
 
 use super::asker::Asker;
-use super::servers::{FeedError, Lasts, Page, Stored};
+use super::servers::{FeedError, LastBySubject, Page, Stored};
 use async_nats::Subject;
 use async_nats::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
@@ -47,9 +47,9 @@ pub(super) struct Question<'a> {
     max_bytes: usize,
 }
 
-/// What a server says.
+/// What a server answers to a direct get.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct DirectAnswer {
     messages: Vec<Stored>,
     /// Messages that did not fit.
     pending: u64,
@@ -63,12 +63,12 @@ pub(super) struct Said {
 ///
 /// # Errors
 /// There is no answer.
-pub(super) async fn lasts(
+pub(super) async fn last_by_subject(
     asker: &Asker,
     stream: &str,
     subjects: &[String],
-) -> Result<Lasts, FeedError> {
-    let mut lasts = Lasts {
+) -> Result<LastBySubject, FeedError> {
+    let mut found = LastBySubject {
         watermark: u64::MAX,
         places: HashMap::new(),
     };
@@ -78,23 +78,23 @@ pub(super) async fn lasts(
             multi_last: Some(&left),
             ..Question::bounded()
         };
-        let said = ask(asker, stream, &question).await?;
-        let Some(up_to) = said.up_to.filter(|_| !said.is_empty) else {
+        let answer = ask(asker, stream, &question).await?;
+        let Some(up_to) = answer.up_to.filter(|_| !answer.is_empty) else {
             return Err(FeedError::look(&"the answer does not say how far it goes"));
         };
         // Another server may answer for the rest, and have less. So what is left is asked for anew, and the least counts.
-        lasts.watermark = lasts.watermark.min(up_to);
-        let before = lasts.places.len();
-        let places = said.messages.iter();
+        found.watermark = found.watermark.min(up_to);
+        let before = found.places.len();
+        let places = answer.messages.iter();
         let places = places.map(|message| (message.subject.to_string(), message.sequence));
-        lasts.places.extend(places);
-        if said.pending == 0 {
-            return Ok(lasts);
+        found.places.extend(places);
+        if answer.pending == 0 {
+            return Ok(found);
         }
-        if lasts.places.len() == before {
+        if found.places.len() == before {
             return Err(FeedError::look(&"the answer has less than it says"));
         }
-        left.retain(|subject| !lasts.places.contains_key(subject));
+        left.retain(|subject| !found.places.contains_key(subject));
         // There is always a message there: an answer without one is a mistake.
         left.insert(0, subjects[0].clone());
     }
@@ -115,10 +115,10 @@ pub(super) async fn page(
         next_by_subj: Some(subject),
         ..Question::bounded()
     };
-    let said = ask(asker, stream, &question).await?;
+    let answer = ask(asker, stream, &question).await?;
     Ok(Page {
-        has_more: said.pending > 0 && !said.messages.is_empty(),
-        messages: said.messages,
+        has_more: answer.pending > 0 && !answer.messages.is_empty(),
+        messages: answer.messages,
     })
 }
 
@@ -132,14 +132,18 @@ impl Question<'_> {
     }
 }
 
-async fn ask(asker: &Asker, stream: &str, question: &Question<'_>) -> Result<Said, FeedError> {
+async fn ask(
+    asker: &Asker,
+    stream: &str,
+    question: &Question<'_>,
+) -> Result<DirectAnswer, FeedError> {
     let payload = serde_json::to_vec(question).expect("numbers and strings");
     asker
         .ask(format!("$JS.API.DIRECT.GET.{stream}"), payload)
         .await
 }
 
-impl Said {
+impl DirectAnswer {
     /// A message of an answer comes. Returns whether it is the last one.
     ///
     /// # Errors
@@ -253,6 +257,7 @@ fn last<'m>(headers: Option<&'m HeaderMap>, name: &str) -> Option<&'m str> {
 mod tests {
     use super::*;
     use crate::nats::headers;
+    use myriad_nats::raw::Sid;
 
     #[test]
     fn a_message_says_where_it_stands() {
@@ -287,30 +292,30 @@ mod tests {
     fn an_answer_has_an_end() {
         let message = |block: &'static [u8]| RawMessage {
             subject: "inbox".into(),
-            sid: 1,
+            sid: Sid(1),
             reply: None,
             headers: Some(Bytes::from_static(block)),
             payload: Bytes::from_static(b"7"),
         };
-        let mut said = Said::default();
+        let mut answer = DirectAnswer::default();
         let one = message(
             b"NATS/1.0\r\nNats-Subject: a\r\nNats-Sequence: 3\r\nNats-Time-Stamp: 2026-11-22T10:00:00Z\r\n\r\n",
         );
-        assert!(matches!(said.take(one), Ok(false)));
+        assert!(matches!(answer.take(one), Ok(false)));
         let end =
             message(b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 2\r\nNats-UpTo-Sequence: 9\r\n\r\n");
-        assert!(matches!(said.take(end), Ok(true)));
-        let Said {
+        assert!(matches!(answer.take(end), Ok(true)));
+        let DirectAnswer {
             messages,
             pending,
             up_to,
             ..
-        } = &said;
+        } = &answer;
         assert_eq!((messages.len(), *pending, *up_to), (1, 2, Some(9)));
         let none = message(b"NATS/1.0 404 Message Not Found\r\n\r\n");
-        assert!(matches!(said.take(none), Ok(true)));
+        assert!(matches!(answer.take(none), Ok(true)));
         for bad in [&b"NATS/1.0 503\r\n\r\n"[..], b"NATS/1.0\r\n\r\n", b""] {
-            assert!(said.take(message(bad)).is_err(), "{bad:?}");
+            assert!(answer.take(message(bad)).is_err(), "{bad:?}");
         }
     }
 

@@ -1,11 +1,11 @@
 //! The messages of a stream in their order, from a place on.
 //!
-//! By a push consumer whose messages are counted: a message that the connection has lost leaves a hole in the count, and a beat of the
-//! consumer says how many there were. The client library has such a consumer, which begins again by itself. Ours ends instead, for three
-//! reasons. What had come before the connection broke is still given out; the library drops it, and where one message breaks the
-//! connection each time, nothing before that one would ever be read. Whoever opens the log again looks at what the stream has become
-//! meanwhile. And a message is one whatever its headers say: the library takes one with a status for something that is no message,
-//! and begins again without end.
+//! By a push consumer whose messages are counted: a message that the connection has lost leaves a hole in the count, and a heartbeat
+//! of the consumer says how many there were. The client library has such a consumer, which begins again by itself. Ours ends instead,
+//! for three reasons. What had come before the connection broke is still given out; the library drops it, and where one message breaks
+//! the connection each time, nothing before that one would ever be read. Whoever opens the log again looks at what the stream has
+//! become meanwhile. And a message is one whatever its headers say: the library takes one with a status for something that is no
+//! message, and begins again without end.
 
 use super::servers::{Feed, FeedError, Stored, Which};
 use crate::nats::{connects_of, header, is_connected};
@@ -26,7 +26,7 @@ use std::task::{self, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A consumer without messages sends a beat every 5 s.
+/// A consumer without messages sends a heartbeat every 5 s.
 const SILENCE_MAX: Duration = Duration::from_secs(11);
 /// Where the server is told how much of the feed has been read. Its messages say so in their reply subjects.
 const ACK_PREFIX: &str = "$JS.ACK.";

@@ -6,7 +6,8 @@ use super::link::START_TIMEOUT;
 use super::link::{BrokerError, Log};
 use super::listening::Republishing;
 use super::servers::{
-    Ack, Feed, FeedError, Lasts, Listener, NotStored, Page, Servers, Stored, ToStore, Way, Which,
+    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, Servers, Stored, ToStore, Way,
+    Which,
 };
 use super::stream::ensure;
 use super::{BrokerSettings, State, feed};
@@ -196,12 +197,14 @@ impl Servers for Jetstream {
         })
     }
 
-    fn lasts<'a>(
+    fn last_by_subject<'a>(
         &'a self,
         log: &'a Log,
         subjects: &'a [String],
-    ) -> BoxFuture<'a, Result<Lasts, FeedError>> {
-        Box::pin(async move { direct::lasts(&self.asker, &self.stream_of(log), subjects).await })
+    ) -> BoxFuture<'a, Result<LastBySubject, FeedError>> {
+        Box::pin(async move {
+            direct::last_by_subject(&self.asker, &self.stream_of(log), subjects).await
+        })
     }
 
     fn page<'a>(

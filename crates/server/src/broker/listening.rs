@@ -4,12 +4,12 @@
 //! on, so the leader knows of them when it answers.
 
 use super::direct::{number, own_headers, stored};
-use super::servers::{FeedError, Heard, Listener, Republished, Sid};
+use super::servers::{FeedError, Heard, Listener, Republished};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::Info;
 use bytes::Bytes;
 use myriad_broker::{Extent, Subjects};
-use myriad_nats::raw::{RawConnection, RawMessage};
+use myriad_nats::raw::{RawConnection, RawMessage, Sid};
 use std::task::{Context, Poll, ready};
 
 /// A connection that hears one stream.

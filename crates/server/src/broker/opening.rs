@@ -1,6 +1,6 @@
 //! Opens a stream, at first and again after each fault, and looks whether it is still what was read of it.
 
-use super::beat::{Beats, Mark, Pulse};
+use super::beat::{BeatKeeper, Mark, StoredBeats};
 use super::fault::Fault;
 use super::link::{Link, Log};
 use super::looking::{Doubts, Found, is_pause, look_for};
@@ -74,13 +74,13 @@ impl Opening {
         &mut self,
         link: &Link,
         log: &Log,
-        pulse: &mut Pulse,
+        beat: &mut BeatKeeper,
         known: &Known,
     ) -> Result<Mark, Fault> {
-        let mark = self.mark(link, log, &pulse.subject, known).await?;
+        let mark = self.mark(link, log, &beat.subject, known).await?;
         *self = Self::default();
         log.clear_suspicion();
-        pulse.begin(mark.sequence);
+        beat.begin(mark.sequence);
         Ok(mark)
     }
 
@@ -97,7 +97,7 @@ impl Opening {
             && !log.is_suspect()
             && extent.last >= stored
             && self.still_has(link, log, extent, known).await?;
-        let beats = Beats { link, log, subject };
+        let beats = StoredBeats { link, log, subject };
         let mark = beats.mark(|beat| {
             // If the last message there is no beat, what this node has read is of the epoch that it knows.
             let epoch = beat?.epoch.or(known.epoch)?;

@@ -6,7 +6,7 @@
 //! connection over it. So behind a fault the next messages are asked for one by one, as text, before a consumer sends them again.
 
 use super::answers::Waiter;
-use super::beat::{Beats, Pulse};
+use super::beat::{BeatKeeper, StoredBeats};
 use super::counts::StreamCounts;
 use super::entries::{Clock, Entries, SPOILED};
 use super::fault::Fault;
@@ -36,7 +36,7 @@ pub(super) struct Reader {
     reading: Reading,
     /// The last place that every home has heard of.
     told: u64,
-    pulse: Pulse,
+    beat: BeatKeeper,
     was_live: bool,
     /// There was a feed before.
     was_followed: bool,
@@ -49,7 +49,7 @@ impl Reader {
         let stream = link.subjects.stream(&log.class);
         Self {
             counts: link.state.counts.of(&stream),
-            pulse: Pulse::new(link.subjects.beat(&log.class)),
+            beat: BeatKeeper::new(link.subjects.beat(&log.class)),
             entries: Entries {
                 link: Arc::clone(&link),
                 homes: Arc::clone(&homes),
@@ -115,7 +115,7 @@ impl Reader {
                     }
                     if let Some(epoch) = self.reading.epoch() {
                         let is_live = self.reading.is_live();
-                        self.pulse.keep(&self.link, &self.log, epoch, is_live, jitter).await?;
+                        self.beat.keep(&self.link, &self.log, epoch, is_live, jitter).await?;
                     }
                 }
                 message = feed.next() => self.handle_message(message?, clock).await?,
@@ -143,7 +143,7 @@ impl Reader {
             anchors: self.reading.anchors(),
         };
         let (link, log) = (&self.link, &self.log);
-        let opening = self.opening.open(link, log, &mut self.pulse, &known);
+        let opening = self.opening.open(link, log, &mut self.beat, &known);
         let mark = opening.await?;
         let clock = Clock::of(&mark);
         let mut steps = Vec::new();
@@ -157,11 +157,11 @@ impl Reader {
         Ok(clock)
     }
 
-    fn beats(&self) -> Beats<'_> {
-        Beats {
+    fn beats(&self) -> StoredBeats<'_> {
+        StoredBeats {
             link: &self.link,
             log: &self.log,
-            subject: &self.pulse.subject,
+            subject: &self.beat.subject,
         }
     }
 
@@ -174,7 +174,7 @@ impl Reader {
         }
         let sequence = message.sequence;
         let age = clock.age(message.stored_ns);
-        let is_beat = *message.subject == *self.pulse.subject;
+        let is_beat = *message.subject == *self.beat.subject;
         let mut steps = Vec::new();
         if is_beat {
             self.handle_beat(sequence, &message.payload, &mut steps);
@@ -198,7 +198,7 @@ impl Reader {
     /// A message stands where beats do.
     fn handle_beat(&mut self, sequence: u64, payload: &[u8], steps: &mut Vec<Step>) {
         let is_new = sequence >= self.reading.next_sequence();
-        match self.pulse.hear(&self.link, sequence, payload, is_new) {
+        match self.beat.hear(&self.link, sequence, payload, is_new) {
             Some(epoch) => self.reading.handle_beat(sequence, epoch, steps),
             None => self.reading.handle_entry(sequence, LogEvent::Passed, steps),
         }

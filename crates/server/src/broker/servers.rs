@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use myriad_broker::Extent;
+use myriad_nats::raw::Sid;
 use myriad_shard::Told;
 use std::collections::HashMap;
 use std::fmt::{Debug, Display};
@@ -18,7 +19,7 @@ use thiserror::Error;
 use tokio::task::unconstrained;
 
 /// Subjects whose last messages are asked for at once: JetStream answers for 1,024 at most.
-pub(super) const LASTS_MAX: usize = 1_000;
+pub(super) const SUBJECTS_ASKED_MAX: usize = 1_000;
 
 /// The connection by which something is asked.
 ///
@@ -152,7 +153,7 @@ impl dyn Feed + '_ {
 
 /// Where the last messages of some subjects stand.
 #[derive(Debug)]
-pub(super) struct Lasts {
+pub(super) struct LastBySubject {
     /// All that was stored up to here is counted.
     pub(super) watermark: u64,
     /// By subject; one without a message is left out.
@@ -183,9 +184,6 @@ pub(super) enum Heard {
     /// The answer to [`Listener::ask_fence`].
     Fence(Extent),
 }
-
-/// Names a subscription of a listener.
-pub(super) type Sid = u64;
 
 /// Messages as a stream republishes them when it has stored them. They come in the stream's order, if nothing fails. With faults one may
 /// not come, or twice, or late.
@@ -258,15 +256,15 @@ pub(super) trait Servers: Debug + Send + Sync {
     fn listen<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Box<dyn Listener>, FeedError>>;
 
     /// The last messages of some stored subjects, as one server of the stream has them: it may be behind. At most
-    /// [`LASTS_MAX`] subjects.
+    /// [`SUBJECTS_ASKED_MAX`] subjects.
     ///
     /// # Errors
     /// There is no answer.
-    fn lasts<'a>(
+    fn last_by_subject<'a>(
         &'a self,
         log: &'a Log,
         subjects: &'a [String],
-    ) -> BoxFuture<'a, Result<Lasts, FeedError>>;
+    ) -> BoxFuture<'a, Result<LastBySubject, FeedError>>;
 
     /// Messages of a stored subject from a place on, as one server of the stream has them: it may be behind.
     ///

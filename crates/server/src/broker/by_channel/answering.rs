@@ -1,11 +1,11 @@
 //! Questions to the servers about channels of a log, some at a time, asked again until they are answered.
 
 use crate::broker::link::{Link, Log};
-use crate::broker::servers::{FeedError, LASTS_MAX, Lasts, Stored, Way, Which};
+use crate::broker::servers::{FeedError, LastBySubject, SUBJECTS_ASKED_MAX, Stored, Way, Which};
 use async_nats::header::NATS_ROLLUP;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use myriad_broker::{Asked, Extent, Fill, Filled, LastOnes};
+use myriad_broker::{Asked, Extent, Fill, Filled, LastByChannel};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The last messages.
-    Lasts(Asked, LastOnes),
+    Last(Asked, LastByChannel),
     /// Nobody could answer a question that nothing waits for.
     Dropped(Asked),
     /// What was missing; none if it is not to be had.
@@ -131,11 +131,14 @@ async fn ask(link: &Link, log: &Log, asked: Asked) -> Result<Answer, NoAnswer> {
     let channels = asked.channels.iter();
     let channels = channels.map(|name| link.subjects.stored(&log.class, name));
     let subjects: Vec<String> = std::iter::once(beat).chain(channels).collect();
-    assert!(subjects.len() <= LASTS_MAX, "asked for too much at once");
+    assert!(
+        subjects.len() <= SUBJECTS_ASKED_MAX,
+        "asked for too much at once"
+    );
     loop {
-        if let Ok((lasts, extent)) = look(link, log, &subjects, &asked).await {
-            if lasts.watermark >= asked.at_least {
-                return Ok(Answer::Lasts(asked, lasts));
+        if let Ok((last, extent)) = look(link, log, &subjects, &asked).await {
+            if last.watermark >= asked.at_least {
+                return Ok(Answer::Last(asked, last));
             }
             if asked.may_fail && extent.last < asked.at_least {
                 // Nobody has stored so much: somebody has made that up.
@@ -158,8 +161,8 @@ async fn look(
     log: &Log,
     subjects: &[String],
     asked: &Asked,
-) -> Result<(LastOnes, Extent), FeedError> {
-    let Lasts { watermark, places } = link.servers.lasts(log, subjects).await?;
+) -> Result<(LastByChannel, Extent), FeedError> {
+    let LastBySubject { watermark, places } = link.servers.last_by_subject(log, subjects).await?;
     // Asked for after the answer: what has gone by now may have been missing in it.
     let extent = link.servers.extent(log).await?;
     let channels = asked.channels.iter().zip(&subjects[1..]);
@@ -167,12 +170,12 @@ async fn look(
         let place = places.get(subject)?;
         Some((Arc::clone(name), *place))
     });
-    let lasts = LastOnes {
+    let last = LastByChannel {
         watermark,
         first: extent.first,
         places: places.collect(),
     };
-    Ok((lasts, extent))
+    Ok((last, extent))
 }
 
 /// Reads until it has come to where it must.

@@ -5,8 +5,8 @@ use super::{Cloud, Looked, State, consumer, extent_of, lock};
 use crate::broker::BrokerError;
 use crate::broker::link::Log;
 use crate::broker::servers::{
-    Ack, Feed, FeedError, LASTS_MAX, Lasts, Listener, NotStored, Page, Servers, Stored, ToStore,
-    Way, Which,
+    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, SUBJECTS_ASKED_MAX, Servers,
+    Stored, ToStore, Way, Which,
 };
 use futures_util::future::{BoxFuture, pending};
 use myriad_broker::Extent;
@@ -178,15 +178,20 @@ impl Servers for Client {
         })
     }
 
-    fn lasts<'a>(
+    fn last_by_subject<'a>(
         &'a self,
         _log: &'a Log,
         subjects: &'a [String],
-    ) -> BoxFuture<'a, Result<Lasts, FeedError>> {
-        assert!(subjects.len() <= LASTS_MAX, "no server answers that");
+    ) -> BoxFuture<'a, Result<LastBySubject, FeedError>> {
+        assert!(
+            subjects.len() <= SUBJECTS_ASKED_MAX,
+            "no server answers that"
+        );
         let subjects = subjects.to_vec();
         Box::pin(async move {
-            let found = self.ask(Whom::Any, move |cloud, state| cloud.lasts(state, &subjects));
+            let found = self.ask(Whom::Any, move |cloud, state| {
+                cloud.last_by_subject(state, &subjects)
+            });
             found.await.map_err(|why| FeedError::Look(why.into()))
         })
     }

@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
 
-/// A consumer without messages sends a beat.
-const CONSUMER_BEAT: Duration = Duration::from_secs(5);
+/// A consumer without messages sends a heartbeat.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What a consumer sends.
 enum Sent {
     Message(Stored),
-    Beat,
+    Heartbeat,
     /// The messages after one that was lost on its way.
     Hole,
     Ended,
@@ -74,9 +74,9 @@ impl Consumer {
                 found.flatten()
             };
             let Some(next) = next else {
-                let is_idle = timeout(CONSUMER_BEAT, changed).await.is_err();
+                let is_idle = timeout(HEARTBEAT_INTERVAL, changed).await.is_err();
                 if is_idle && cloud.lock().has_leader {
-                    let _ = sender.send(Sent::Beat);
+                    let _ = sender.send(Sent::Heartbeat);
                 }
                 continue;
             };
@@ -123,7 +123,7 @@ impl Feed for SimFeed {
             self.heard = Instant::now();
             match sent {
                 Sent::Message(stored) => return Poll::Ready(Ok(stored)),
-                Sent::Beat => {}
+                Sent::Heartbeat => {}
                 Sent::Hole => return Poll::Ready(Err(FeedError::Hole)),
                 Sent::Ended => return Poll::Ready(Err(FeedError::Ended("it said so".into()))),
             }

@@ -9,8 +9,9 @@
 use super::client::{Client, Connection, Whom};
 use super::wire::{Coming, End, Live, Wire};
 use super::{Cloud, State, extent_of, lock};
-use crate::broker::servers::{FeedError, Heard, Listener, Sid, Stored};
+use crate::broker::servers::{FeedError, Heard, Listener, Stored};
 use crate::broker::tests::plan::Plan;
+use myriad_nats::raw::Sid;
 use myriad_reactor::sim::Prng;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -372,7 +373,7 @@ impl SimListener {
             wire,
             asks,
             last: now,
-            last_sid: 0,
+            last_sid: Sid(0),
             alarm: Box::pin(sleep_until(now)),
         })
     }
@@ -391,7 +392,7 @@ impl SimListener {
 impl Listener for SimListener {
     fn subscribe(&mut self, subject: &str) -> Sid {
         assert!(!subject.contains(['*', '>']), "{subject} is of many");
-        self.last_sid += 1;
+        self.last_sid.0 += 1;
         let asked = Asked::Subscribe(self.last_sid, subject.to_owned());
         self.ask(asked, SLOW_SUBSCRIPTION_MAX_MS);
         self.last_sid

@@ -1,7 +1,7 @@
 //! The servers that follow the leader of the simulated log. They answer who reads, and may be behind: for a while, and by some messages.
 
 use super::{Cloud, State, rolls_up};
-use crate::broker::servers::{Lasts, Page, Stored};
+use crate::broker::servers::{LastBySubject, Page, Stored};
 
 /// Messages that a server may lack.
 const BEHIND_MAX: usize = 6;
@@ -12,7 +12,7 @@ const PAGE_SIZES: [usize; 4] = [1, 5, 50, 500];
 
 impl Cloud {
     /// The last message of each of some subjects, as one of the servers has them.
-    pub(super) fn lasts(&self, state: &mut State, subjects: &[String]) -> Lasts {
+    pub(super) fn last_by_subject(&self, state: &mut State, subjects: &[String]) -> LastBySubject {
         let watermark = self.watermark(state);
         let last_of = |subject: &String| {
             let kept = self.kept_up_to(state, subject, watermark);
@@ -20,7 +20,7 @@ impl Cloud {
             Some((subject.clone(), last.sequence))
         };
         let places = subjects.iter().filter_map(last_of).collect();
-        Lasts { watermark, places }
+        LastBySubject { watermark, places }
     }
 
     /// Messages of a subject from a place on, as one of the servers has them.

@@ -19,7 +19,7 @@ const _: () = assert!(
 
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beat {
+pub(super) enum Due {
     /// Ask the server.
     Ping,
     /// Give the connection up.
@@ -29,14 +29,14 @@ pub(super) enum Beat {
 /// The clock of one connection.
 ///
 /// A connection whose owner was busy for long, and did not read, is not given up before the server was asked.
-pub(super) struct Pulse {
+pub(super) struct KeepAlive {
     sleep: Pin<Box<Sleep>>,
     ping_at: Instant,
     /// When the server was asked first after the last byte came.
     asked_at: Option<Instant>,
 }
 
-impl Pulse {
+impl KeepAlive {
     pub(super) fn start() -> Self {
         let ping_at = Instant::now() + PING_INTERVAL;
         Self {
@@ -48,13 +48,13 @@ impl Pulse {
 
     /// The next thing that is to be done, when it is time. To be asked when nothing is there to be read. `heard_at` is when the last
     /// byte came.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>, heard_at: Instant) -> Poll<Beat> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>, heard_at: Instant) -> Poll<Due> {
         loop {
             ready!(self.sleep.as_mut().poll(context));
             let now = Instant::now();
             self.asked_at = self.asked_at.filter(|asked_at| *asked_at > heard_at);
             if self.silent_at(heard_at).is_some_and(|at| at <= now) {
-                return Poll::Ready(Beat::Silent);
+                return Poll::Ready(Due::Silent);
             }
             let is_due = self.ping_at <= now;
             if is_due {
@@ -65,7 +65,7 @@ impl Pulse {
             let wake_at = silent_at.map_or(self.ping_at, |at| at.min(self.ping_at));
             self.sleep.as_mut().reset(wake_at);
             if is_due {
-                return Poll::Ready(Beat::Ping);
+                return Poll::Ready(Due::Ping);
             }
         }
     }
@@ -83,10 +83,10 @@ mod tests {
     use std::future::poll_fn;
     use tokio::time::{advance, sleep};
 
-    async fn next(pulse: &mut Pulse, heard_at: Instant) -> (Beat, Duration) {
+    async fn next(clock: &mut KeepAlive, heard_at: Instant) -> (Due, Duration) {
         let start = Instant::now();
-        let beat = poll_fn(|context| pulse.poll(context, heard_at)).await;
-        (beat, start.elapsed())
+        let due = poll_fn(|context| clock.poll(context, heard_at)).await;
+        (due, start.elapsed())
     }
 
     const fn seconds(seconds: u64) -> Duration {
@@ -95,32 +95,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_is_asked_twice_and_given_up() {
-        let (mut pulse, heard_at) = (Pulse::start(), Instant::now());
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(5)));
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(5)));
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Silent, seconds(1)));
+        let (mut clock, heard_at) = (KeepAlive::start(), Instant::now());
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(5)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(5)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Silent, seconds(1)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_is_asked_on() {
-        let (mut pulse, mut heard_at) = (Pulse::start(), Instant::now());
+        let (mut clock, mut heard_at) = (KeepAlive::start(), Instant::now());
         for _ in 0..10 {
-            assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(5)));
+            assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(5)));
             heard_at = Instant::now();
         }
         sleep(seconds(2)).await;
         heard_at = Instant::now();
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(3)));
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(5)));
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Silent, seconds(3)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(3)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(5)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Silent, seconds(3)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_was_not_asked_is_not_silent() {
-        let (mut pulse, heard_at) = (Pulse::start(), Instant::now());
+        let (mut clock, heard_at) = (KeepAlive::start(), Instant::now());
         advance(seconds(100)).await;
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(0)));
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Ping, seconds(5)));
-        assert_eq!(next(&mut pulse, heard_at).await, (Beat::Silent, seconds(1)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(0)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Ping, seconds(5)));
+        assert_eq!(next(&mut clock, heard_at).await, (Due::Silent, seconds(1)));
     }
 }
