@@ -9,8 +9,11 @@
 //! with their old tokens, and pauses accepting. It also checks the caller: use of a closed socket, two operations
 //! for one socket in one batch or a wrong token panic at once, where a kernel would silently do something else.
 //!
+//! A [`Campaign`] runs a simulation with many seeds, on all cores.
+//!
 //! [`Reactor`]: crate::Reactor
 
+mod campaign;
 mod connection;
 mod driver;
 mod events;
@@ -21,6 +24,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use campaign::{Campaign, Outcomes, seed_to_replay, variable};
 pub use connection::PeerEnd;
 pub use driver::Sim;
 pub use faults::{Chance, Faults};

@@ -20,10 +20,8 @@ mod socket;
 mod subscription;
 mod world;
 
+use myriad_reactor::sim::{Campaign, Outcomes, seed_to_replay};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use world::World;
 
 /// Seeds of a run in CI.
@@ -32,74 +30,36 @@ const SEEDS: u64 = 1000;
 const SEEDS_AT_LENGTH: u64 = 10_000;
 /// Failing seeds after which a run gives up.
 const FAILURES_MAX: usize = 5;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str = "-p myriad-shard --test sessions replay";
 
 /// How often something happened.
 type Counts = BTreeMap<&'static str, u64>;
 
-fn variable(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().expect("a number"))
-}
-
-/// What many seeds came through, and which of them fail.
-#[derive(Default)]
-struct Summary {
-    counts: Counts,
-    failures: Vec<u64>,
-}
-
-impl Summary {
-    fn add(&mut self, seed: u64, outcome: std::thread::Result<Counts>) {
-        match outcome {
-            Ok(counts) => {
-                for (what, times) in counts {
-                    *self.counts.entry(what).or_default() += times;
-                }
-            }
-            Err(_) => {
-                eprintln!(
-                    "seed {seed} fails: MYRIAD_SIM_SEED={seed} cargo test -p myriad-shard --test sessions replay -- --nocapture"
-                );
-                self.failures.push(seed);
-            }
-        }
-    }
-}
-
 /// As many seeds as the environment says, or `count`, on all cores.
 fn run(count: u64) {
-    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(count);
-    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
-    let next = AtomicU64::new(from);
-    let summary = Mutex::new(Summary::default());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = || {
-        loop {
-            let failed = summary.lock().expect("no panic inside").failures.len();
-            let seed = next.fetch_add(1, Relaxed);
-            if seed >= from + count || failed >= FAILURES_MAX {
-                return;
-            }
-            let outcome = catch_unwind(AssertUnwindSafe(|| World::run(seed)));
-            summary.lock().expect("no panic inside").add(seed, outcome);
-        }
+    let campaign = Campaign {
+        failures_max: FAILURES_MAX,
+        ..Campaign::from_environment(count, REPLAY)
     };
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
-        }
-    });
-    let summary = summary.into_inner().expect("no panic inside");
-    for (what, times) in &summary.counts {
+    let Outcomes {
+        summary, failures, ..
+    } = campaign.run(Counts::new(), World::run, add, None);
+    for (what, times) in &summary {
         eprintln!("{times:>12}  {what}");
     }
-    let failures = summary.failures;
     assert!(failures.is_empty(), "seeds that fail: {failures:?}");
-    if count >= SEEDS {
+    if campaign.count >= SEEDS {
         for what in world::MUST_HAPPEN {
-            let is_reached = summary.counts.contains_key(what);
+            let is_reached = summary.contains_key(what);
             assert!(is_reached, "the schedules miss: {what}");
         }
+    }
+}
+
+fn add(summary: &mut Counts, counts: Counts) {
+    for (what, times) in counts {
+        *summary.entry(what).or_default() += times;
     }
 }
 
@@ -116,6 +76,6 @@ fn at_length() {
 
 #[test]
 fn replay() {
-    let seed = variable("MYRIAD_SIM_SEED").unwrap_or(0);
+    let seed = seed_to_replay().unwrap_or(0);
     World::run(seed);
 }

@@ -40,7 +40,7 @@ mod verdict;
 mod visitor;
 mod world;
 
-use run::{Campaign, variable};
+use myriad_reactor::sim::{Campaign, Outcomes, seed_to_replay, variable};
 use std::time::{Duration, Instant};
 
 /// Seeds of a run in CI.
@@ -48,19 +48,18 @@ const SEEDS: u64 = 1000;
 /// Of a run at length: whichever is first.
 const SEEDS_AT_LENGTH: u64 = 100_000;
 const MINUTES_AT_LENGTH: u64 = 60;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str = "-p myriad-shard --test sim replay";
 
 #[test]
 fn seeds() {
-    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
-    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(SEEDS);
-    let summary = Campaign::new(from, count, None).run(false);
-    assert!(
-        summary.failures.is_empty(),
-        "seeds that fail: {:?}",
-        summary.failures
-    );
+    let campaign = Campaign::from_environment(SEEDS, REPLAY);
+    let Outcomes {
+        summary, failures, ..
+    } = run::run_all(&campaign, false);
+    assert!(failures.is_empty(), "seeds that fail: {failures:?}");
     println!("{}\n{}", summary.reach.lines().join("\n"), summary.work);
-    if count >= SEEDS {
+    if campaign.count >= SEEDS {
         summary.reach.check();
     }
 }
@@ -69,12 +68,16 @@ fn seeds() {
 #[test]
 #[ignore = "an hour: make sim"]
 fn at_length() {
-    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
-    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(SEEDS_AT_LENGTH);
     let minutes = variable("MYRIAD_SIM_MINUTES").unwrap_or(MINUTES_AT_LENGTH);
     let began = Instant::now();
     let deadline = began + Duration::from_secs(60 * minutes);
-    let summary = Campaign::new(from, count, Some(deadline)).run(true);
+    let campaign = Campaign {
+        deadline: Some(deadline),
+        ..Campaign::from_environment(SEEDS_AT_LENGTH, REPLAY)
+    };
+    let Outcomes {
+        summary, failures, ..
+    } = run::run_all(&campaign, true);
     let (all, missed) = summary.reach.missed();
     println!("\nHow often each state was reached, in how many ways a schedule can meet it:\n");
     println!("{}\n", summary.reach.lines().join("\n"));
@@ -84,17 +87,13 @@ fn at_length() {
     missed
         .iter()
         .for_each(|what| println!("not reached: {what}"));
-    assert!(
-        summary.failures.is_empty(),
-        "seeds that fail: {:?}",
-        summary.failures
-    );
+    assert!(failures.is_empty(), "seeds that fail: {failures:?}");
 }
 
 /// Runs `MYRIAD_SIM_SEED` and prints every step; does nothing without it.
 #[test]
 fn replay() {
-    if let Some(seed) = variable("MYRIAD_SIM_SEED") {
+    if let Some(seed) = seed_to_replay() {
         let outcome = run::run(seed, true);
         eprintln!("seed {seed} passes: trace {:x}", outcome.trace);
     }

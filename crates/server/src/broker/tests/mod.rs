@@ -25,12 +25,10 @@ mod truth;
 use cloud::{Cloud, lock};
 use crowd::{Crowd, Published};
 use myriad_broker::Subjects;
-use myriad_reactor::sim::Prng;
+use myriad_reactor::sim::{Campaign, Outcomes, Prng, seed_to_replay, variable};
 use node::{Node, seed_random};
 use plan::{Plan, SPARE};
 use reached::Reached;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -40,8 +38,8 @@ const CHANNELS: [&str; 3] = ["log:a", "log:b", "log:c d.*>"];
 /// Seeds of a run in CI, and at length.
 const SEEDS: u64 = 1_000;
 const SEEDS_AT_LENGTH: u64 = 10_000;
-/// Failing seeds after which a run gives up.
-const FAILURES_MAX: usize = 10;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str = "-p myriad-server --lib broker::tests::replay";
 /// How long everything works before the end, while nothing is published: longer than a node needs to find that it no longer hears its log,
 /// or that it has missed the last message of a channel.
 const QUIET: Duration = Duration::from_secs(60);
@@ -489,46 +487,16 @@ fn run(seed: u64, is_printed: bool) -> Outcome {
     runtime.block_on(async { World::new(plan, prng, hearing, is_printed).run().await })
 }
 
-fn variable(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().expect("a number"))
-}
-
 /// Runs seeds on all cores. Says what they came through.
 fn run_all(count: u64) -> Reached {
-    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
-    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(count);
-    let next = AtomicU64::new(from);
-    let summary = Mutex::new((Reached::default(), Vec::new()));
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= from + count || lock(&summary).1.len() >= FAILURES_MAX {
-                return;
-            }
-            let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, false)));
-            let mut summary = lock(&summary);
-            match outcome {
-                Ok(outcome) => summary.0.add(&outcome.reached),
-                Err(_) => {
-                    eprintln!(
-                        "seed {seed} fails: MYRIAD_SIM_SEED={seed} cargo test -p myriad-server --lib broker::tests::replay -- --nocapture"
-                    );
-                    summary.1.push(seed);
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        for _ in 0..threads {
-            scope.spawn(work);
-        }
-    });
-    let (reached, failures) = summary.into_inner().expect("no worker panics");
+    let add = |reached: &mut Reached, outcome: Outcome| reached.add(&outcome.reached);
+    let campaign = Campaign::from_environment(count, REPLAY);
+    let Outcomes {
+        summary, failures, ..
+    } = campaign.run(Reached::default(), |seed| run(seed, false), add, None);
     assert!(failures.is_empty(), "seeds that fail: {failures:?}");
-    println!("{reached:#?}");
-    reached
+    println!("{summary:#?}");
+    summary
 }
 
 /// Asserts that nothing is simulated in vain.
@@ -554,7 +522,7 @@ fn at_length() {
 /// Runs `MYRIAD_SIM_SEED` and prints what happens; does nothing without it.
 #[test]
 fn replay() {
-    if let Some(seed) = variable("MYRIAD_SIM_SEED") {
+    if let Some(seed) = seed_to_replay() {
         println!("seed {seed} passes: {:#?}", run(seed, true));
     }
 }

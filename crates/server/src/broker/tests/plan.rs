@@ -1,8 +1,7 @@
 //! What a seed's cluster is like, and what may happen to it.
 
-use super::variable;
 pub(super) use crate::broker::link::SPARE_MESSAGES as SPARE;
-use myriad_reactor::sim::Prng;
+use myriad_reactor::sim::{Prng, variable};
 use std::time::Duration;
 
 pub(super) const NODES_MAX: usize = 4;
