@@ -80,6 +80,25 @@ fn what_is_not_shown_meanwhile_is_still_reported() {
 }
 
 #[test]
+fn a_run_without_a_load_ends_well_and_says_what_it_measured() {
+    let server = start();
+    let target = format!("ws://{}/raw?channel=x", server.address);
+    let output = myriad(&["swarm", &target, "-c", "10", "-d", "200ms"])
+        .output()
+        .expect("a program");
+    assert!(output.status.success(), "{output:?}");
+    let table = text(&output.stdout);
+    for wanted in [
+        "10 of 10",
+        "Only connecting was measured",
+        "--echo RATE",
+        "--publish URL",
+    ] {
+        assert!(table.contains(wanted), "{wanted}: {table}");
+    }
+}
+
+#[test]
 fn a_write_that_fails_at_the_end_does_not_cost_the_report() {
     let output = swarm(&start(), &["--json", "/dev/full"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

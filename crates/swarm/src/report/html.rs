@@ -9,7 +9,7 @@ mod ticks;
 
 use crate::report::reporting::Language;
 use crate::report::text::{count, percent, rate, time};
-use crate::report::{Outcome, Report, float};
+use crate::report::{Outcome, Report, float, summary};
 use myriad_charts::{escape, static_document};
 use myriad_report::RoundTripReport;
 
@@ -75,11 +75,13 @@ fn head(report: &Report, language: Language, title: &str) -> String {
         _ => "",
     };
     let wrong = report.went_wrong.as_deref().unwrap_or(fine);
+    let alone = summary::only_connected(report, language).map(|it| format!(" {}", escape(&it)));
     format!(
         "<header>\n<p class=\"kicker\">{title}</p>\n<h1><span class=\"badge {class}\">{verdict}</span>{saturated} {}{more}</h1>\n\
-         <p class=\"lead\">{thresholds}{}</p>\n<p class=\"when\">{}</p>\n</header>\n",
+         <p class=\"lead\">{thresholds}{}{}</p>\n<p class=\"when\">{}</p>\n</header>\n",
         escape(targets),
         escape(wrong),
+        alone.unwrap_or_default(),
         when(report, language)
     )
 }
@@ -289,6 +291,17 @@ mod tests {
             }
             assert!(page.matches("<svg viewBox=\"0 0 640").count() >= 5);
         }
+    }
+
+    #[test]
+    fn a_run_without_a_load_says_that_it_only_connected() {
+        let mut report = report();
+        let in_english = page(&report, Language::English);
+        assert!(!in_english.contains("Only connecting"));
+        report.messages.count = 0;
+        let in_english = page(&report, Language::English);
+        assert!(in_english.contains("was counted. Only connecting was measured, and"));
+        assert!(page(&report, Language::Chinese).contains("只测量了建连"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
-//! What went wrong in a run, in one sentence.
+//! What went wrong in a run, in one sentence; and that a run without a load measured connecting alone.
 
+use crate::protocol::Protocol;
+use crate::report::reporting::Language;
 use crate::report::table::is_over_tcp;
 use crate::report::text::{count, counted, listed};
 use crate::report::{Outcome, Report};
@@ -61,6 +63,50 @@ pub(super) fn has_failed_load(report: &Report) -> bool {
     no_push_was_taken(report)
         || trips.any(|it| it.received == 0 && it.lost + it.errors > 0)
         || report.flows.iter().any(is_futile)
+}
+
+/// That a run without a load measured connecting alone, and how to give it one. None of a run in which something was to be sent, or came.
+pub(super) fn only_connected(report: &Report, language: Language) -> Option<String> {
+    if !has_no_load(report) {
+        return None;
+    }
+    let protocol = Protocol::named(&report.settings.protocol).unwrap_or_default();
+    let (option, section) = if protocol.has_messages() {
+        ("--echo RATE", "[echo]")
+    } else if protocol.has_session() {
+        ("--client-publish RATE", "[client-publish]")
+    } else {
+        ("--request URL", "[requests]")
+    };
+    Some(match language {
+        Language::English => format!(
+            "Only connecting was measured, and who stayed connected, because the run had no load: add one with {option} or --publish URL, \
+             or in a scenario with {section} or [publish]."
+        ),
+        Language::Chinese => format!(
+            "本次测试没有负载，只测量了建连以及连接是否保持：可用 {option} 或 --publish URL 添加负载，在场景文件中则用 {section} 或 [publish]。"
+        ),
+    })
+}
+
+/// Whether clients were to connect and to stay, and nothing else was to happen and nothing came.
+fn has_no_load(report: &Report) -> bool {
+    let settings = &report.settings;
+    let is_loaded = !settings.publish_urls.is_empty()
+        || report.echo.is_some()
+        || report.client_publish.is_some()
+        || report.request.is_some()
+        || !report.flows.is_empty();
+    let is_disturbed = settings.churn_per_s.is_some()
+        || report.comeback.is_some()
+        || report.stall.is_some()
+        || report.vanish.is_some();
+    // Pings, polls that are held and recoveries have figures of their own.
+    let is_asked = settings.heartbeat_s.is_some()
+        || settings.recover_from.is_some()
+        || report.http.as_ref().is_some_and(|http| http.held.is_some());
+    let has_heard = report.messages.count > 0;
+    report.setup.connected > 0 && !(is_loaded || is_disturbed || is_asked || has_heard)
 }
 
 fn no_push_was_taken(report: &Report) -> bool {
@@ -331,12 +377,69 @@ fn were(value: u64, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Messages;
     use crate::report::tests::report;
-    use myriad_report::SessionReport;
+    use myriad_report::{ComebackReport, SessionReport};
 
     #[test]
     fn a_run_in_which_all_went_well_has_nothing_to_say() {
         assert_eq!(went_wrong(&report()), None);
+    }
+
+    /// The report of a run that was to connect clients, and nothing else.
+    fn connecting_alone() -> Report {
+        Report {
+            fanout: None,
+            pushes: Vec::new(),
+            messages: Messages::default(),
+            ..report()
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_load_has_measured_connecting_alone() {
+        let mut report = connecting_alone();
+        let sentence = |report: &Report| only_connected(report, Language::English).unwrap();
+        for (protocol, option, section) in [
+            ("raw", "--echo RATE", "[echo]"),
+            ("tcp", "--echo RATE", "[echo]"),
+            (
+                "centrifuge-json",
+                "--client-publish RATE",
+                "[client-publish]",
+            ),
+            ("sse", "--request URL", "[requests]"),
+        ] {
+            report.settings.protocol = protocol.to_owned();
+            let said = sentence(&report);
+            assert!(said.starts_with("Only connecting was measured"), "{said}");
+            let with = format!("with {option} or --publish URL");
+            assert!(said.contains(&with), "{protocol}: {said}");
+            let ends = format!("in a scenario with {section} or [publish].");
+            assert!(said.ends_with(&ends), "{protocol}: {said}");
+        }
+        report.setup.connected = 0;
+        assert_eq!(only_connected(&report, Language::English), None);
+    }
+
+    #[test]
+    fn a_run_in_which_something_was_to_be_sent_or_came_measured_more() {
+        let changes: [fn(&mut Report); 8] = [
+            |it| it.messages.count = 1,
+            |it| it.settings.publish_urls = vec!["http://127.0.0.1:1/".to_owned()],
+            |it| it.echo = Some(RoundTripReport::default()),
+            |it| it.request = Some(RoundTripReport::default()),
+            |it| it.flows = vec![FlowReport::default()],
+            |it| it.settings.heartbeat_s = Some(25.0),
+            |it| it.settings.churn_per_s = Some(0.01),
+            |it| it.comeback = Some(ComebackReport::default()),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut report = connecting_alone();
+            change(&mut report);
+            assert_eq!(only_connected(&report, Language::Chinese), None, "{number}");
+        }
+        assert_eq!(only_connected(&report(), Language::English), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The closing table.
 
 use crate::protocol::Protocol;
-use crate::report::{Fanout, Messages, Outcome, Report, text};
+use crate::report::reporting::Language;
+use crate::report::{Fanout, Messages, Outcome, Report, summary, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{
     ClientPublishReport, Ended, FanoutTimes, FlowReport, Origin, PublishAnswer, PushReport,
@@ -110,6 +111,9 @@ fn write_head(report: &Report, page: &mut Page) {
             "Interrupted after {:.1} s; the figures are those so far.",
             report.elapsed_s
         ));
+    }
+    if let Some(sentence) = summary::only_connected(report, Language::English) {
+        page.sentence(&sentence);
     }
     page.text.push('\n');
 }
@@ -630,6 +634,18 @@ mod tests {
             second,
             Some("  Not everything went well: 1 connection was lost.")
         );
+    }
+
+    #[test]
+    fn a_run_without_a_load_says_so_below_what_it_was() {
+        let mut report = report();
+        assert!(!render(&report, 200).contains("Only connecting"));
+        (report.fanout, report.pushes) = (None, Vec::new());
+        report.messages = Messages::default();
+        let table = render(&report, 80);
+        let second = table.lines().filter(|line| !line.is_empty()).nth(1);
+        let wanted = "  Only connecting was measured, and who stayed connected";
+        assert!(second.unwrap().starts_with(wanted), "{table}");
     }
 
     #[test]
