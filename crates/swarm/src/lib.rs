@@ -69,7 +69,7 @@ pub use config::{
 pub use config_error::{ConfigError, ThresholdRefused};
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 pub use engine::flows::accounts::{Accounts, AccountsError};
-pub use engine::flows::groups::GroupRule;
+pub use engine::flows::groups::{GroupRule, GroupsMisfit};
 pub use engine::flows::plan::Audience;
 pub use engine::flows::template::TemplateError;
 pub use engine::plan::PollPosition;

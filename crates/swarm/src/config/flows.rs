@@ -10,7 +10,7 @@ pub(super) use planning::{pattern, template};
 
 use super::commands::{self, Command};
 use crate::engine::flows::accounts::Accounts;
-use crate::engine::flows::groups::GroupRule;
+use crate::engine::flows::groups::{GroupRule, GroupsMisfit};
 use crate::engine::flows::plan::{Audience, Pace};
 use crate::engine::flows::template::TemplateError;
 use crate::engine::framing::Unfit;
@@ -176,10 +176,8 @@ pub enum FlowError {
     #[error("'{0}' cannot name a flow; give each a name of its own, without a colon")]
     Name(String),
     /// The groups do not fit the crowd.
-    #[error(
-        "clients cannot be dealt out to these groups; give 1 to {0} groups, sizes that add up to the {0} clients, or a column of the accounts"
-    )]
-    Groups(u64),
+    #[error("{0}")]
+    Groups(GroupsMisfit),
     /// Clients are to think, and nothing answers them.
     #[error("clients think behind an answer, and {0}; give a `rate` in place of `think`")]
     ThinkWithout(&'static str),

@@ -125,13 +125,15 @@ impl Document {
     /// The key to change for another number of clients: the variable that `terminals.count` is, where it is one, so that everything
     /// that depends on it follows.
     pub(super) fn count_key(&self) -> String {
-        let written = self.written().ok();
-        let written = written.and_then(|table| text_at(&table, COUNT_KEY));
-        let name = written.as_deref().and_then(|text| {
-            let name = text.strip_prefix("${")?.strip_suffix('}')?;
-            (!name.contains(['$', '.'])).then_some(name)
-        });
+        let name = self.variable_of(COUNT_KEY);
         name.map_or_else(|| COUNT_KEY.to_owned(), |name| format!("variables.{name}"))
+    }
+
+    /// The variable that a key is and nothing else, such as `rooms` of `groups.count = "${rooms}"`.
+    pub(super) fn variable_of(&self, key: &str) -> Option<String> {
+        let text = text_at(&self.written().ok()?, key)?;
+        let name = text.strip_prefix("${")?.strip_suffix('}')?;
+        (!name.contains(['$', '.'])).then(|| name.to_owned())
     }
 
     /// The key of a threshold of the file, as it is written after variables took their places.

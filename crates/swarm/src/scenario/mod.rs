@@ -25,8 +25,9 @@ pub use keys::key_of_option;
 pub(crate) use keys::nearest_key;
 pub use quantity::{position, time_range};
 
-use crate::config::Config;
+use crate::config::{Config, FlowError};
 use crate::config_error::ConfigError;
+use crate::engine::flows::groups::GroupsMisfit;
 use crate::files::read_text;
 use document::Document;
 use std::path::Path;
@@ -144,6 +145,10 @@ impl Scenario {
     /// What is wrong with the scenario where its run cannot be begun.
     #[must_use]
     pub fn explain(&self, error: ConfigError) -> ScenarioError {
+        if let ConfigError::Flow(key, FlowError::Groups(misfit)) = &error {
+            let problem = Problem::Value(self.explained_groups(misfit));
+            return self.document.fault(key, problem);
+        }
         if let ConfigError::Flow(key, _) = &error {
             let key = key.clone();
             return self.document.fault(&key, Problem::Config(error));
@@ -164,6 +169,14 @@ impl Scenario {
         let message = error.to_string();
         let key = keys::first_key(&message).unwrap_or("terminals");
         self.document.fault(key, Problem::Config(error))
+    }
+
+    /// Why clients cannot be dealt out to groups, with the variable to change where the number of groups is one.
+    fn explained_groups(&self, misfit: &GroupsMisfit) -> String {
+        match self.document.variable_of("groups.count") {
+            Some(name) => misfit.said(&format!("--var {name}=N")),
+            None => misfit.to_string(),
+        }
     }
 }
 

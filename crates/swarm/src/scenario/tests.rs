@@ -581,7 +581,15 @@ fn a_mistake_around_flows_is_marked_at_its_key() {
     check_each(&[
         (
             with_flow("'${stamp}'", "[groups]\ncount = 11"),
-            "my.toml:8:2: groups: clients cannot be dealt out to these groups",
+            "my.toml:9:9: groups.count: 10 clients cannot be dealt out to 11 groups; give groups.count = N with N from 1 to 10, or more clients",
+        ),
+        (
+            with_flow("'${stamp}'", "[groups]\nsizes = [4, 4]"),
+            "my.toml:9:9: groups.sizes: 10 clients cannot be dealt out to 2 groups whose sizes add up to 8; let groups.sizes add up",
+        ),
+        (
+            with_flow("'${stamp}'", "[groups]\ncolumn = 'room'"),
+            "my.toml:9:10: groups.column: there are no accounts with a column `room`",
         ),
         (
             with_flow(
@@ -621,6 +629,25 @@ fn a_mistake_around_flows_is_marked_at_its_key() {
             "my.toml:8:2: echo: flows do not go with echo",
         ),
     ]);
+}
+
+#[test]
+fn a_crowd_too_small_for_its_groups_is_told_which_variable_to_change() {
+    let flow = with_flow("'${stamp}'", "[groups]\ncount = \"${rooms}\"");
+    let flow = flow.replace("count = 10\n", "count = \"${many}\"\n");
+    let text = format!("[variables]\nmany = \"20k\"\nrooms = \"880\"\n{flow}");
+    let scenario = parse(&text, &[]).expect("it is right");
+    scenario.config.check().expect("it can be run");
+    let smaller = scenario.with_count(500).expect("it can be read");
+    let error = smaller.config.check().expect_err("880 is more than 500");
+    let said = smaller.explain(error).to_string();
+    assert!(
+        said.contains(
+            "groups.count: 500 clients cannot be dealt out to 880 groups; give --var rooms=N with N from 1 to 500, or more clients\n"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("| count = \"${rooms}\"\n"), "{said}");
 }
 
 #[test]

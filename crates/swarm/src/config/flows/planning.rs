@@ -34,8 +34,11 @@ impl Config {
             Some(slices) if flows.keep_groups() => slices.iter().map(|it| it.terminals).collect(),
             _ => vec![connections],
         };
-        let groups = Groups::deal(&flows.groups, connections, accounts, &parts)
-            .ok_or_else(|| at("groups".to_owned())(FlowError::Groups(self.connections)))?;
+        let groups = Groups::deal(&flows.groups, connections, accounts, &parts);
+        let groups = groups.ok_or_else(|| {
+            let misfit = flows.groups.misfit(connections, accounts);
+            at(misfit.key().to_owned())(FlowError::Groups(misfit))
+        })?;
         let opening = flows.opening.iter().enumerate().map(|(index, one)| {
             let error = |(key, error): Wrong| match key {
                 "answer" => at(format!("opening.answers[{index}]"))(error),

@@ -2,7 +2,9 @@
 
 use super::accounts::Accounts;
 use crate::measure::figures::float;
+use myriad_units::{count, counted};
 use std::collections::HashMap;
+use std::fmt;
 
 /// How clients are dealt out to groups.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +21,133 @@ pub enum GroupRule {
 
 /// Most groups.
 pub(crate) const GROUPS_MAX: u32 = 1 << 20;
+
+/// Why clients cannot be dealt out to groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupsMisfit {
+    /// To so many groups: there are fewer clients, there is no group, or there are more than 1,048,576.
+    Count {
+        /// Clients of the run.
+        clients: u32,
+        /// Groups that they were to be dealt out to.
+        groups: u32,
+        /// The most that there may be.
+        most: u32,
+    },
+    /// The sizes of the groups do not add up to the clients.
+    Sizes {
+        /// Clients of the run.
+        clients: u32,
+        /// Groups whose sizes are given.
+        groups: usize,
+        /// The sum of the sizes.
+        sum: u64,
+    },
+    /// More sizes are given, or more different texts are in the column, than there may be groups: the key.
+    TooMany(&'static str),
+    /// The accounts have no such column: its name, and their columns.
+    NoColumn(String, Vec<String>),
+    /// Members of one group would be on several machines.
+    Split,
+}
+
+impl GroupsMisfit {
+    /// The key of the scenario that it is about.
+    pub(crate) fn key(&self) -> &'static str {
+        match self {
+            Self::Count { .. } => "groups.count",
+            Self::Sizes { .. } => "groups.sizes",
+            Self::TooMany(key) => key,
+            Self::NoColumn(..) => "groups.column",
+            Self::Split => "groups",
+        }
+    }
+
+    /// What is wrong, and what to change. `setting` sets the number of groups to N.
+    pub(crate) fn said(&self, setting: &str) -> String {
+        match self {
+            Self::Count {
+                clients,
+                groups,
+                most,
+            } => {
+                let dealt = format!(
+                    "{} cannot be dealt out to {}; give {setting} with N from 1 to {}",
+                    counted(u64::from(*clients), "client"),
+                    counted(u64::from(*groups), "group"),
+                    count(u64::from(*most))
+                );
+                match groups > clients {
+                    true => dealt + ", or more clients",
+                    false => dealt,
+                }
+            }
+            Self::Sizes {
+                clients,
+                groups,
+                sum,
+            } => format!(
+                "{} cannot be dealt out to {} whose sizes add up to {}; let groups.sizes add up to the number of clients, \
+                 or give as many clients",
+                counted(u64::from(*clients), "client"),
+                counted(*groups as u64, "group"),
+                count(*sum)
+            ),
+            Self::TooMany(key) => format!(
+                "{key} makes more than {} groups, which is the most; give fewer",
+                count(u64::from(GROUPS_MAX))
+            ),
+            Self::NoColumn(name, known) if known.is_empty() => {
+                format!(
+                    "there are no accounts with a column `{name}`; write [accounts] with their file"
+                )
+            }
+            Self::NoColumn(name, known) => format!(
+                "the accounts have no column `{name}`; choose among {}",
+                known.join(", ")
+            ),
+            Self::Split => {
+                "a group would be on several agents, and groups stay whole; give fewer --agents"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for GroupsMisfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.said("groups.count = N"))
+    }
+}
+
+impl GroupRule {
+    /// Why so many clients cannot be dealt out by this rule, where [`Groups::deal`] says that they cannot.
+    pub(crate) fn misfit(&self, clients: u32, accounts: &Accounts) -> GroupsMisfit {
+        let most = GROUPS_MAX.min(clients);
+        match self {
+            Self::Even(groups) | Self::Zipf(groups, _) if !(1..=most).contains(groups) => {
+                GroupsMisfit::Count {
+                    clients,
+                    groups: *groups,
+                    most,
+                }
+            }
+            Self::Sizes(sizes) if sizes.len() > GROUPS_MAX as usize => {
+                GroupsMisfit::TooMany("groups.sizes")
+            }
+            Self::Sizes(sizes) if sum_of(sizes) != u64::from(clients) => GroupsMisfit::Sizes {
+                clients,
+                groups: sizes.len(),
+                sum: sum_of(sizes),
+            },
+            Self::Column(name) if accounts.column(name).is_none() => {
+                GroupsMisfit::NoColumn(name.clone(), accounts.columns().to_vec())
+            }
+            Self::Column(_) => GroupsMisfit::TooMany("groups.column"),
+            Self::Even(_) | Self::Zipf(..) | Self::Sizes(_) => GroupsMisfit::Split,
+        }
+    }
+}
 
 /// The groups of a run. Eight bytes a terminal.
 #[derive(Debug)]
@@ -69,8 +198,8 @@ impl Groups {
                 (float(u64::from(group)) + 1.0).powf(-exponent)
             }),
             GroupRule::Sizes(sizes) => {
-                let sum: u64 = sizes.iter().map(|size| u64::from(*size)).sum();
-                let fits = sum == u64::from(terminals) && sizes.len() <= GROUPS_MAX as usize;
+                let is_whole = sum_of(sizes) == u64::from(terminals);
+                let fits = is_whole && sizes.len() <= GROUPS_MAX as usize;
                 fits.then(|| sizes.clone())
             }
             GroupRule::Column(_) => None,
@@ -113,6 +242,10 @@ impl Groups {
     pub(crate) fn size(&self, group: u32) -> u32 {
         self.sizes[group as usize]
     }
+}
+
+fn sum_of(sizes: &[u32]) -> u64 {
+    sizes.iter().map(|size| u64::from(*size)).sum()
 }
 
 /// How many of the groups have exactly so many terminals together. Empty ones at the end count too.
@@ -199,5 +332,73 @@ mod tests {
         assert_eq!(sizes(GroupRule::Even(0)), None);
         assert_eq!(sizes(GroupRule::Even(101)), None);
         assert_eq!(sizes(GroupRule::Sizes(vec![99])), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_figures() {
+        let accounts = Accounts::parse("room,user\na,x\nb,y\n").expect("a table");
+        let said = |rule: GroupRule, clients, accounts: &Accounts| {
+            let misfit = rule.misfit(clients, accounts);
+            assert!(Groups::deal(&rule, clients, accounts, &[clients]).is_none());
+            (misfit.key(), misfit.said("--var rooms=N"))
+        };
+        for (rule, clients, key, wanted) in [
+            (
+                GroupRule::Even(880),
+                500,
+                "groups.count",
+                "500 clients cannot be dealt out to 880 groups; give --var rooms=N with N from 1 to 500, or more clients",
+            ),
+            (
+                GroupRule::Zipf(2, 1.0),
+                1,
+                "groups.count",
+                "1 client cannot be dealt out to 2 groups; give --var rooms=N with N from 1 to 1, or more clients",
+            ),
+            (
+                GroupRule::Even(0),
+                500,
+                "groups.count",
+                "500 clients cannot be dealt out to 0 groups; give --var rooms=N with N from 1 to 500",
+            ),
+            (
+                GroupRule::Even(GROUPS_MAX + 1),
+                2_000_000,
+                "groups.count",
+                "2,000,000 clients cannot be dealt out to 1,048,577 groups; give --var rooms=N with N from 1 to 1,048,576",
+            ),
+            (
+                GroupRule::Sizes(vec![500, 300, 100]),
+                1_000,
+                "groups.sizes",
+                "1,000 clients cannot be dealt out to 3 groups whose sizes add up to 900; let groups.sizes add up to the number of clients, \
+                 or give as many clients",
+            ),
+            (
+                GroupRule::Column("rooms".to_owned()),
+                10,
+                "groups.column",
+                "the accounts have no column `rooms`; choose among room, user",
+            ),
+        ] {
+            let found = said(rule, clients, &accounts);
+            assert_eq!(found, (key, wanted.to_owned()));
+        }
+        let none = said(
+            GroupRule::Column("room".to_owned()),
+            10,
+            &Accounts::default(),
+        );
+        assert!(none.1.contains("write [accounts]"), "{}", none.1);
+        let misfit = GroupRule::Even(880).misfit(500, &accounts);
+        assert!(
+            misfit.to_string().contains("give groups.count = N"),
+            "{misfit}"
+        );
+        // What fits the crowd may not fit its machines.
+        assert_eq!(
+            GroupRule::Sizes(vec![5, 5]).misfit(10, &accounts),
+            GroupsMisfit::Split
+        );
     }
 }
