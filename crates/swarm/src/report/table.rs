@@ -396,15 +396,24 @@ fn write_flow(flow: &FlowReport, page: &mut Page) {
         page.line("", &absent);
     }
     page.line("", &since_due(&flow.since_due_ms));
-    if flow.answered_ms.mean.is_some() || flow.failed() > 0 {
-        let answers = format!(
-            "refused {}, not answered {}; answers {}",
-            text::count(flow.refused),
-            text::count(flow.unanswered),
-            since_due(&flow.answered_ms)
-        );
+    if let Some(answers) = answers_of(flow) {
         page.line("", &answers);
     }
+}
+
+/// What came of the requests of a flow. Where the answer is all that is expected, its times are those of the deliveries, and stand
+/// there already.
+fn answers_of(flow: &FlowReport) -> Option<String> {
+    let failures = format!(
+        "refused {}, not answered {}",
+        text::count(flow.refused),
+        text::count(flow.unanswered)
+    );
+    if flow.answered_ms == flow.since_due_ms {
+        return (flow.failed() > 0).then_some(failures);
+    }
+    let is_asked = flow.answered_ms.mean.is_some() || flow.failed() > 0;
+    is_asked.then(|| format!("{failures}; answers {}", since_due(&flow.answered_ms)))
 }
 
 fn since_due(times: &RoundTripTimes) -> String {
@@ -646,6 +655,45 @@ mod tests {
         let second = table.lines().filter(|line| !line.is_empty()).nth(1);
         let wanted = "  Only connecting was measured, and who stayed connected";
         assert!(second.unwrap().starts_with(wanted), "{table}");
+    }
+
+    #[test]
+    fn answers_that_are_the_deliveries_have_their_times_once() {
+        let times = |mean| RoundTripTimes {
+            mean: Some(mean),
+            ..RoundTripTimes::default()
+        };
+        let asked = FlowReport {
+            name: "history".to_owned(),
+            sent: 7,
+            since_due_ms: times(2.0),
+            answered_ms: times(2.0),
+            ..FlowReport::default()
+        };
+        let with = |flow: &FlowReport| {
+            let mut report = report();
+            report.flows = vec![flow.clone()];
+            render(&report, 200)
+        };
+        let table = with(&asked);
+        assert_eq!(table.matches("since due").count(), 1, "{table}");
+        assert!(!table.contains("refused"), "{table}");
+        let refused = FlowReport {
+            refused: 3,
+            ..asked
+        };
+        let table = with(&refused);
+        assert_eq!(table.matches("since due").count(), 1, "{table}");
+        assert!(table.contains("refused 3, not answered 0\n"), "{table}");
+        // The answer to who sends a message, and its deliveries to a group.
+        let told = FlowReport {
+            answered_ms: times(1.0),
+            ..refused
+        };
+        let table = with(&told);
+        let answers = "refused 3, not answered 0; answers since due: mean 1.00 ms";
+        assert!(table.contains(answers), "{table}");
+        assert_eq!(table.matches("since due").count(), 2, "{table}");
     }
 
     #[test]
