@@ -273,19 +273,22 @@ fn write_session(report: &Report, page: &mut Page) {
 
 fn write_messages(report: &Report, page: &mut Page) {
     let messages = &report.messages;
-    let mut received = format!(
-        "{}, mean {}",
-        text::count(messages.count),
-        text::rate(messages.mean_per_s)
-    );
-    received.push_str(&weighted_rates(messages));
-    page.line("messages", &received);
-    let mut lost = format!(
-        "missed {}, gaps {}, duplicates {}",
-        text::count(messages.missed),
-        text::count(messages.gaps),
-        text::count(messages.duplicates)
-    );
+    let has_pushes = !report.settings.publish_urls.is_empty() || report.fanout.is_some();
+    // A run in which no client was to get a message has not failed for that.
+    if messages.count > 0 || has_pushes {
+        let mut received = format!(
+            "{}, mean {}",
+            text::count(messages.count),
+            text::rate(messages.mean_per_s)
+        );
+        received.push_str(&weighted_rates(messages));
+        page.line("messages", &received);
+    }
+    let of_pushes = [
+        ("missing", messages.missed),
+        ("gaps", messages.gaps),
+        ("duplicates", messages.duplicates),
+    ];
     let rarer = [
         ("overtaken", messages.overtaken),
         ("unexpected", messages.unexpected),
@@ -293,10 +296,21 @@ fn write_messages(report: &Report, page: &mut Page) {
         ("unmeasured", messages.unmeasured),
         ("replayed", messages.replayed),
     ];
-    for (name, value) in rarer.into_iter().filter(|&(_, value)| value > 0) {
-        lost.push_str(&format!(", {name} {}", text::count(value)));
+    let of_pushes = of_pushes
+        .into_iter()
+        .filter(|&(_, value)| has_pushes || value > 0);
+    let rarer = rarer.into_iter().filter(|&(_, value)| value > 0);
+    let counts: Vec<String> = of_pushes
+        .chain(rarer)
+        .map(|(name, value)| format!("{name} {}", text::count(value)))
+        .collect();
+    if !counts.is_empty() {
+        page.line("", &counts.join(", "));
     }
-    page.line("", &lost);
+    write_pings(report, page);
+}
+
+fn write_pings(report: &Report, page: &mut Page) {
     let pings = &report.pings;
     if pings.answered > 0 {
         page.line(
@@ -694,6 +708,38 @@ mod tests {
         let answers = "refused 3, not answered 0; answers since due: mean 1.00 ms";
         assert!(table.contains(answers), "{table}");
         assert_eq!(table.matches("since due").count(), 2, "{table}");
+    }
+
+    #[test]
+    fn what_was_not_in_the_run_has_no_line_that_looks_like_a_failure() {
+        let table = render(&report(), 200);
+        let wanted =
+            "messages     1,000, mean 0/s\n               missing 0, gaps 0, duplicates 0\n";
+        assert!(table.contains(wanted), "{table}");
+        let mut report = Report {
+            fanout: None,
+            pushes: Vec::new(),
+            ..report()
+        };
+        let table = render(&report, 200);
+        assert!(table.contains("messages     1,000"), "{table}");
+        report.messages.duplicates = 2;
+        report.messages.late = 1;
+        let table = render(&report, 200);
+        assert!(
+            table.contains("\n               duplicates 2, late 1\n"),
+            "{table}"
+        );
+        report.messages = Messages::default();
+        let table = render(&report, 200);
+        for nothing in ["messages  ", "missing", "gaps", "duplicates"] {
+            assert!(!table.contains(nothing), "{nothing}: {table}");
+        }
+        // Pushes of which nothing came are a failure.
+        report.settings.publish_urls = vec!["http://127.0.0.1:1/".to_owned()];
+        let table = render(&report, 200);
+        assert!(table.contains("messages     0, mean 0/s\n"), "{table}");
+        assert!(table.contains("missing 0, gaps 0, duplicates 0"), "{table}");
     }
 
     #[test]
