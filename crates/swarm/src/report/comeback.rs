@@ -82,7 +82,7 @@ pub(super) fn write(report: &Report, page: &mut Page) {
     let attempts = text::counted(comeback.attempts, "attempt");
     let mut line = format!("{attempts}, errors: {}", kinds(&comeback.errors));
     line.push_str(&format!(
-        "; missed {} while away",
+        "; {} missing of those made while away",
         text::counted(comeback.missed, "publication")
     ));
     page.line("", &line);
@@ -140,7 +140,7 @@ mod tests {
         assert!(table.contains("(500), 20 not back"), "{table}");
         assert!(table.contains("980 of 1,000 back"), "{table}");
         assert!(
-            table.contains("1,300 attempts, errors: none; missed 1 publication while"),
+            table.contains("1,300 attempts, errors: none; 1 publication missing of those made"),
             "{table}"
         );
     }

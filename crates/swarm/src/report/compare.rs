@@ -437,6 +437,12 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_did_not_come_is_missing_as_in_the_table() {
+        let comparison = compared(|report| report.messages.missed = 5);
+        assert_eq!(changes(&comparison), [("messages missing", Change::Worse)]);
+    }
+
     fn flow(name: &str) -> FlowReport {
         let times = |p99| myriad_report::RoundTripTimes {
             p50: Some(1.0),

@@ -225,7 +225,7 @@ fn progress_line(progress: &Progress) -> String {
 /// Connections and deliveries that went missing, where there are any.
 fn losses(progress: &Progress) -> String {
     let mut losses = String::new();
-    for (name, count) in [("lost", progress.lost), ("missed", progress.missed)] {
+    for (name, count) in [("lost", progress.lost), ("missing", progress.missed)] {
         if count > 0 {
             losses.push_str(&format!("  {} {name}", text::count(count)));
         }
@@ -344,5 +344,17 @@ mod tests {
             (&progress["event"], &progress["connected"]),
             (&"progress".into(), &7.into())
         );
+    }
+
+    #[test]
+    fn a_line_says_what_is_lost_and_what_is_missing() {
+        let progress = Progress {
+            lost: 2,
+            missed: 3,
+            ..Progress::default()
+        };
+        for line in [progress_line(&progress), short_line(&progress)] {
+            assert!(line.ends_with("  2 lost  3 missing"), "{line}");
+        }
     }
 }

@@ -257,7 +257,7 @@ pub(super) const ALL: &[Figure<Report>] = &[
     shown("messages a second", Form::Rate, |it| {
         Some(it.messages.mean_per_s)
     }),
-    lower("messages missed", Form::Count, |it| {
+    lower("messages missing", Form::Count, |it| {
         Some(float(it.messages.missed))
     }),
     lower("gaps", Form::Count, |it| Some(float(it.messages.gaps))),
@@ -315,7 +315,7 @@ pub(super) const ALL: &[Figure<Report>] = &[
         |it| replies(it)?.round_trip_ms.p99,
         |it| replies(it).map_or(0, |it| it.received),
     ),
-    lower("deliveries missed", Form::Count, |it| {
+    lower("deliveries missing", Form::Count, |it| {
         it.client_publish?.delivery.missed.map(float)
     }),
     quantile("delivery: p50", 2, |it| deliveries(it)?.p50, delivered),

@@ -97,7 +97,7 @@ fn headlines(board: &Board) -> Vec<Line<'static>> {
                 bad_if(progress.lost > 0),
             ),
             Span::styled(
-                format!("  {} missed", text::count(progress.missed)),
+                format!("  {} missing", text::count(progress.missed)),
                 bad_if(progress.missed > 0),
             ),
             "   Ctrl-C ends the run, with its report".dark_gray(),
@@ -409,6 +409,7 @@ mod tests {
             "00:01:23",
             "9,000 of 10,000 clients",
             "3 lost",
+            "0 missing",
             "latency of echoes",
             "p99 12.0 ms",
             "received 2,500/s",
