@@ -120,6 +120,8 @@ pub struct Settings {
     pub arrival: Option<String>,
     /// Connections that may be under way at once.
     pub connecting_max: u32,
+    /// Seconds that clients were to be held, from the end of connecting; absent if until the pushes were over.
+    pub hold_s: Option<f64>,
     /// Threads of the crowd.
     pub threads: u32,
     /// `io_uring` or `epoll`.

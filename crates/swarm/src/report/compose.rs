@@ -141,6 +141,7 @@ impl Run<'_> {
             connect_rate_per_s: config.arrival.rate_per_s(),
             arrival: config.arrival.describe(),
             connecting_max: self.plan.connecting_max,
+            hold_s: config.held_for().map(|held| held.as_secs_f64()),
             threads: self.plan.threads,
             driver: self.driver.name().to_owned(),
             tables: match self.tables {

@@ -94,9 +94,11 @@ fn when(report: &Report, language: Language) -> String {
     let took = time(report.elapsed_s * 1000.0);
     let clients = count(report.settings.connections);
     match language {
-        Language::English => format!("{began} UTC &middot; {took} &middot; {clients} clients"),
+        Language::English => {
+            format!("{began} UTC &middot; whole run {took} &middot; {clients} clients")
+        }
         Language::Chinese => {
-            format!("{began} UTC &middot; 用时 {took} &middot; {clients} 个客户端")
+            format!("{began} UTC &middot; 全程用时 {took} &middot; {clients} 个客户端")
         }
     }
 }
@@ -302,6 +304,24 @@ mod tests {
         let in_english = page(&report, Language::English);
         assert!(in_english.contains("was counted. Only connecting was measured, and"));
         assert!(page(&report, Language::Chinese).contains("只测量了建连"));
+    }
+
+    #[test]
+    fn nobody_takes_the_whole_run_for_the_hold() {
+        let mut report = report();
+        report.elapsed_s = 8.78;
+        report.settings.hold_s = Some(7.0);
+        let in_english = page(&report, Language::English);
+        for wanted in [
+            "UTC &middot; whole run 8.78 s &middot; 1,000 clients",
+            ">hold, from the end of connecting</th><td data-head=\"\">7.00 s</td>",
+            ">whole run, with connecting and closing</th><td data-head=\"\">8.78 s</td>",
+        ] {
+            assert!(in_english.contains(wanted), "{wanted}: {in_english}");
+        }
+        report.settings.hold_s = None;
+        assert!(page(&report, Language::English).contains("until the pushes were over"));
+        assert!(page(&report, Language::Chinese).contains("全程用时 8.78 s"));
     }
 
     #[test]

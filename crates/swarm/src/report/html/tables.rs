@@ -235,6 +235,12 @@ pub(super) fn errors(report: &Report, language: Language) -> String {
 /// How the run was made.
 pub(super) fn settings(report: &Report, language: Language) -> String {
     let settings = &report.settings;
+    let held = match settings.hold_s {
+        Some(held_s) => time(held_s * 1000.0),
+        None => language
+            .of("until the pushes were over", "直到推送完成")
+            .to_owned(),
+    };
     let mut rows = vec![
         (
             language.of("targets", "目标"),
@@ -252,7 +258,14 @@ pub(super) fn settings(report: &Report, language: Language) -> String {
             count(settings.connections),
         ),
         (
-            language.of("duration", "总时长"),
+            language.of("hold, from the end of connecting", "保持时长（建连完成后）"),
+            held,
+        ),
+        (
+            language.of(
+                "whole run, with connecting and closing",
+                "全程时长（含建连与关闭）",
+            ),
             time(report.elapsed_s * 1000.0),
         ),
         (
