@@ -409,6 +409,18 @@ mod tests {
     }
 
     #[test]
+    fn a_language_is_refused_where_no_page_is_written() {
+        let with = |more: &[&str]| {
+            let line = ["swarm", "ws://127.0.0.1:1/", "--lang", "zh"];
+            let command = Arguments::augment_args(clap::Command::new("swarm"));
+            command.try_get_matches_from([&line[..], more].concat())
+        };
+        let said = with(&[]).expect_err("no page").to_string();
+        assert!(said.contains("--html <FILE>"), "{said}");
+        assert!(with(&["--html", "page.html"]).is_ok());
+    }
+
+    #[test]
     fn every_option_is_documented_and_nothing_else() {
         let page = include_str!("../../../../docs/swarm.md");
         let documented: Vec<&str> = page

@@ -172,9 +172,14 @@ pub enum FlowError {
     /// There are too many of something: how many, and the most.
     #[error("{0} are given; {1} is the most")]
     Count(usize, usize),
-    /// A name that is empty, has a colon, or is another flow's.
-    #[error("'{0}' cannot name a flow; give each a name of its own, without a colon")]
+    /// A name that is empty or has a colon.
+    #[error("'{0}' cannot name a flow; write a name without a colon, such as chat")]
     Name(String),
+    /// The name of another flow.
+    #[error(
+        "two flows are named '{0}'; give each a name of its own, because reports and thresholds tell flows by their names"
+    )]
+    NameTaken(String),
     /// The groups do not fit the crowd.
     #[error("{0}")]
     Groups(GroupsMisfit),

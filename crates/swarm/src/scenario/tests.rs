@@ -628,6 +628,17 @@ fn a_mistake_around_flows_is_marked_at_its_key() {
             with_flow("'${stamp}'", "[echo]\nrate = 1"),
             "my.toml:8:2: echo: flows do not go with echo",
         ),
+        (
+            with_flow(
+                "'${stamp}'",
+                "[[flows]]\nname = \"chat\"\nrate = 1\nsend = '${stamp}'",
+            ),
+            "my.toml:9:8: flows[1].name: two flows are named 'chat'; give each a name of its own",
+        ),
+        (
+            with_flow("'${stamp}'", "").replace("\"chat\"", "\"a:b\""),
+            "my.toml:5:8: flows[0].name: 'a:b' cannot name a flow; write a name without a colon",
+        ),
     ]);
 }
 

@@ -94,10 +94,12 @@ impl Config {
         }
         for (index, flow) in flows.flows.iter().enumerate() {
             let name = &flow.name;
-            let is_taken = flows.flows[..index].iter().any(|other| other.name == *name);
-            if name.is_empty() || name.contains(':') || is_taken {
-                let key = format!("flows[{index}].name");
-                return Err(at(key)(FlowError::Name(name.clone())));
+            let wrong = |error| Err(at(format!("flows[{index}].name"))(error));
+            if name.is_empty() || name.contains(':') {
+                return wrong(FlowError::Name(name.clone()));
+            }
+            if flows.flows[..index].iter().any(|other| other.name == *name) {
+                return wrong(FlowError::NameTaken(name.clone()));
             }
         }
         let with = |key: &str, what, other| Err(at(key.to_owned())(FlowError::With(what, other)));
