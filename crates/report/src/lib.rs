@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod comeback;
+mod cpu;
 mod fleet;
 mod flow;
 mod http;
@@ -20,6 +21,7 @@ mod series;
 mod unwell;
 
 pub use comeback::{ComebackReport, StormReport};
+pub use cpu::CpuReport;
 pub use fleet::{AgentReport, FleetReport};
 pub use flow::FlowReport;
 pub use http::{HeldReport, HttpReport};

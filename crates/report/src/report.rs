@@ -1,6 +1,7 @@
 //! The full report of a run, as `--json` writes it.
 
 use crate::comeback::ComebackReport;
+use crate::cpu::CpuReport;
 use crate::fleet::FleetReport;
 use crate::flow::FlowReport;
 use crate::http::HttpReport;
@@ -92,6 +93,8 @@ pub struct Report {
     pub series: Series,
     /// What the crowd itself used, and how late it was. Of a fleet that of its busiest agent, and the memory of all.
     pub crowd: CrowdReport,
+    /// What both ends used of the processors for each message; absent with agents, and where not all clients had connected.
+    pub cpu: Option<CpuReport>,
     /// The machines that the crowd was on; absent if it was on this one.
     pub fleet: Option<FleetReport>,
     /// Whether the crowd itself was the limit.

@@ -49,6 +49,7 @@ mod tests {
             vanish: Some(crate::VanishReport::default()),
             flows: vec![FlowReport::default()],
             fanout: Some(Fanout::default()),
+            cpu: Some(crate::CpuReport::default()),
             fleet: Some(crate::FleetReport {
                 agents: vec![crate::AgentReport::default()],
             }),

@@ -91,10 +91,10 @@ pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::schema as report_schema;
 pub use myriad_report::search_schema;
 pub use myriad_report::{
-    AgentReport, ClientPublishReport, ComebackReport, DeliveryReport, Ended, FanoutTimes,
-    FleetReport, FlowReport, HeldReport, HttpReport, Origin, Outcome, PublishAnswer, PushReport,
-    Report, RoundTripReport, RoundTripTimes, SearchOutcome, SearchReport, StormReport, TlsReport,
-    Verdict,
+    AgentReport, ClientPublishReport, ComebackReport, CpuReport, DeliveryReport, Ended,
+    FanoutTimes, FleetReport, FlowReport, HeldReport, HttpReport, Origin, Outcome, PublishAnswer,
+    PushReport, Report, RoundTripReport, RoundTripTimes, SearchOutcome, SearchReport, StormReport,
+    TlsReport, Verdict,
 };
 pub use protocol::{Protocol, Scheme};
 pub use report::compare::{Comparison, ReportFileError, read_report};

@@ -17,6 +17,7 @@ use crate::engine::thread::{Tables, spawn};
 use crate::fleet::Link;
 use crate::interrupt::Interrupt;
 use crate::measure::collector::Collector;
+use crate::measure::cpu::CpuMeter;
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::measure::push::PushKey;
 use crate::measure::rates::{Peak, Rates};
@@ -64,6 +65,7 @@ pub(crate) struct Run<'a> {
     live: Live,
     metrics: Option<Metrics>,
     pub watch: Watch,
+    pub cpu: CpuMeter,
     next_watch: Nanos,
     pub message_rates: Option<Rates>,
     message_peak: Peak,
@@ -167,6 +169,7 @@ fn run_prepared(
         next_verdict: Nanos(0),
         broken: None,
         watch: Watch::start(clock.now(), thread_count),
+        cpu: CpuMeter::default(),
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
         message_peak: Peak::default(),
@@ -252,6 +255,9 @@ impl Run<'_> {
         }
         let connected_at = self.clock.now();
         self.connected_at = Some(connected_at);
+        let figures = Figures::sum(&self.shared);
+        let reading = self.cpu_reading(&figures);
+        self.cpu.begin(reading);
         self.measure_memory();
         self.enter(Phase::Connected);
         self.shared.note_connected(connected_at);
@@ -389,6 +395,8 @@ impl Run<'_> {
             self.live.show(&Line::Push(Box::new(push)));
         }
         let (figures, times) = Figures::sum_with_times(&self.shared);
+        let reading = self.cpu_reading(&figures);
+        self.cpu.end(reading);
         self.record(now, &figures);
         let outcome = if outcome == Outcome::Finished && figures.totals.opened == 0 {
             Outcome::NobodyConnected

@@ -100,6 +100,29 @@ fn what_is_sent_comes_back() {
 }
 
 #[test]
+fn a_report_says_what_a_message_took_of_the_processors_at_both_ends() {
+    for driver in drivers() {
+        let server = serve(|client, message| {
+            let _ = client.send(message);
+        });
+        let mut config = config(server, driver);
+        let alone = run(&config).cpu.unwrap();
+        assert!(alone.generator_cpu_us_per_message > Some(0.0), "{alone:?}");
+        assert_eq!(
+            (alone.server_cpu_s, alone.server_cpu_us_per_message),
+            (None, None)
+        );
+        // This process is the server, too.
+        config.reporting.server_pid = Some(std::process::id());
+        let report = run(&config);
+        let cpu = report.cpu.unwrap();
+        assert_eq!(cpu.messages, report.messages.count, "{cpu:?}");
+        assert!(cpu.span_s > 1.4 && cpu.generator_cpu_s > 0.0, "{cpu:?}");
+        assert!(cpu.server_cpu_us_per_message.is_some(), "{cpu:?}");
+    }
+}
+
+#[test]
 fn answers_that_come_twice_or_changed_are_errors() {
     for driver in drivers() {
         let server = serve(|client, message| {

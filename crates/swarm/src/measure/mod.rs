@@ -3,6 +3,7 @@
 pub(crate) mod buckets;
 pub(crate) mod collector;
 pub(crate) mod comeback_metric;
+pub(crate) mod cpu;
 pub(crate) mod deliveries;
 pub(crate) mod fanout;
 pub(crate) mod figures;

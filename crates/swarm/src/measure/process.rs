@@ -27,7 +27,7 @@ const TICKS_TWO: Duration = Duration::from_millis(20);
 pub const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// Processor time of this process so far, user and system together.
-fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     time_of(ClockId::ProcessCPUTime)
 }
 

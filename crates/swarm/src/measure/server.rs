@@ -80,6 +80,11 @@ impl ServerWatch {
         })
     }
 
+    /// Processor seconds of the watched process so far; none if none is watched, or it is gone.
+    pub(crate) fn process_cpu_s(&self) -> Option<f64> {
+        read_process(self.pid?)?.cpu_s
+    }
+
     /// What is known now; none if nothing is watched or could be read.
     pub(crate) fn sample(&mut self, now: Nanos) -> Option<ServerSample> {
         let told = self.metrics.as_ref().and_then(|metrics| *lock(metrics));
@@ -236,6 +241,7 @@ mod tests {
         assert_eq!(watch.sample(Nanos(0)).unwrap().cpus, None);
         let sample = watch.sample(Nanos(1_000_000_000)).unwrap();
         assert!(sample.cpus.is_some() && sample.rss_bytes.unwrap() > 0);
+        assert!(watch.process_cpu_s().is_some());
         assert_eq!(watch.unread(), (false, false));
     }
 
@@ -248,6 +254,7 @@ mod tests {
         };
         let mut watch = ServerWatch::start(&reporting, None).unwrap();
         assert_eq!(watch.sample(Nanos(0)), None);
+        assert_eq!(watch.process_cpu_s(), None);
         assert_eq!(watch.unread(), (true, false));
         assert!(parse("HTTP/1.0 404 Not Found\r\n\r\nnothing here\n").is_empty());
     }

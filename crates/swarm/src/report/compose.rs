@@ -32,6 +32,7 @@ impl Run<'_> {
             server_said: server_said(figures),
             pushes: self.pushes(),
             series: self.series(),
+            cpu: self.cpu.report(),
             warnings: self.warnings(figures),
             ..self.measured(figures, times)
         };

@@ -325,6 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_message_costs_both_ends_is_beside_the_checks_of_the_generator() {
+        let mut report = report();
+        report.generator = crate::report::generator::judge(&report);
+        assert!(!page(&report, Language::English).contains("CPU per message"));
+        report.cpu = Some(myriad_report::CpuReport {
+            generator_cpu_us_per_message: Some(3.214),
+            server_cpu_us_per_message: Some(4.5),
+            ..Default::default()
+        });
+        let in_english = page(&report, Language::English);
+        for wanted in [
+            ">generator CPU per message</th><td data-head=\"measured\">3.21 µs</td>",
+            ">server CPU per message</th><td data-head=\"measured\">4.5 µs</td>",
+        ] {
+            assert!(in_english.contains(wanted), "{wanted}: {in_english}");
+        }
+        assert!(page(&report, Language::Chinese).contains("服务器每条消息 CPU"));
+    }
+
+    #[test]
     fn flows_are_among_the_figures_that_one_remembers() {
         let flow = |name: &str, p99| myriad_report::FlowReport {
             name: name.to_owned(),

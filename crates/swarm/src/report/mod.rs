@@ -119,6 +119,7 @@ mod tests {
             pushes: vec![push(times)],
             series: myriad_report::Series::default(),
             generator: myriad_report::GeneratorReport::default(),
+            cpu: None,
             fleet: None,
             crowd: CrowdReport {
                 open_at_end: 1_000,

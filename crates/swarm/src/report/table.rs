@@ -585,13 +585,30 @@ fn write_crowd(report: &Report, page: &mut Page) {
         line.push_str(&format!(", {} of user space a client", text::bytes(bytes)));
     }
     page.line("this crowd", &line);
+    if let Some(line) = cpu_per_message(report) {
+        page.line("CPU", &line);
+    }
     super::fleet::write(report, page);
+}
+
+/// What a message took of the processors at both ends; none where the server's process was not watched: alone, the generator's says
+/// little of a run with few messages.
+fn cpu_per_message(report: &Report) -> Option<String> {
+    let cpu = report.cpu?;
+    let generator = text::micros(cpu.generator_cpu_us_per_message?);
+    let server = text::micros(cpu.server_cpu_us_per_message?);
+    Some(format!(
+        "generator CPU per message {generator}, server CPU per message {server}; {} in {} from the end of connecting",
+        text::counted(cpu.messages, "message"),
+        text::time(cpu.span_s * 1000.0)
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::tests::report;
+    use myriad_report::CpuReport;
 
     /// A report with many pushes, long figures and long warnings.
     fn long_report() -> Report {
@@ -645,6 +662,29 @@ mod tests {
             table.contains("opened in") && !table.contains("upgraded"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn what_a_message_costs_is_told_of_both_ends() {
+        let mut report = report();
+        let cpu = CpuReport {
+            span_s: 32.0,
+            messages: 1_500_000,
+            generator_cpu_s: 4.5,
+            generator_cpu_us_per_message: Some(3.0),
+            ..CpuReport::default()
+        };
+        report.cpu = Some(cpu);
+        assert!(!render(&report, 200).contains("per message"), "one alone");
+        report.cpu = Some(CpuReport {
+            server_cpu_s: Some(6.0),
+            server_cpu_us_per_message: Some(4.0),
+            ..cpu
+        });
+        let table = render(&report, 200);
+        let wanted = "CPU          generator CPU per message 3 µs, server CPU per message 4 µs; \
+                      1,500,000 messages in 32.0 s from the end of connecting\n";
+        assert!(table.contains(wanted), "{table}");
     }
 
     #[test]

@@ -17,6 +17,11 @@ pub(crate) fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
+/// Microseconds with three significant digits: a message takes few of them.
+pub(crate) fn micros(value: f64) -> String {
+    format!("{} µs", myriad_units::significant(value))
+}
+
 /// `a`, `a and b`, `a, b and c`; none of nothing.
 pub(crate) fn listed(items: &[String]) -> Option<String> {
     match items {
@@ -41,6 +46,10 @@ mod tests {
         assert_eq!(figure(23.12, Unit::Milliseconds), "23.1 ms");
         assert_eq!(figure(0.5, Unit::Ratio), "50.00%");
         assert_eq!(figure(24_012.0, Unit::PerSecond), "24,012/s");
+        assert_eq!(
+            (micros(3.214), micros(123.4)),
+            ("3.21 µs".to_owned(), "123 µs".to_owned())
+        );
         for unit in [Unit::Count, Unit::Milliseconds, Unit::PerSecond] {
             assert_eq!(figure(f64::INFINITY, unit), "never");
         }

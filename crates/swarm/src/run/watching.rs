@@ -5,8 +5,9 @@ use super::figures::{Figures, Times, closes};
 use crate::clock::{Clock as _, Nanos};
 use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::ledger::FlowLedger;
+use crate::measure::cpu::CpuReading;
 use crate::measure::figures::{add, microseconds};
-use crate::measure::process::anonymous_bytes;
+use crate::measure::process::{anonymous_bytes, processor_time};
 use crate::measure::rates::Rates;
 use crate::measure::series::{Look, Timed};
 use crate::measure::threshold::Threshold;
@@ -181,6 +182,21 @@ impl Run<'_> {
         self.live.sample(&sample);
         self.tell_metrics(&sample, look, figures, &flows);
         self.outputs.log(&self.recorder.take_intervals());
+    }
+
+    /// What both ends have used of the processors so far; none where the crowd is on other machines.
+    pub(super) fn cpu_reading(&self, figures: &Figures) -> Option<CpuReading> {
+        let totals = &figures.totals;
+        let answers = match self.config.protocol.has_requests() {
+            true => totals.http.answers,
+            false => 0,
+        };
+        self.link.is_none().then(|| CpuReading {
+            at: self.clock.now(),
+            messages: totals.messages + answers,
+            generator: processor_time(),
+            server_s: self.server.process_cpu_s(),
+        })
     }
 
     /// Tells the figures to those who ask at `--metrics-listen`.

@@ -3,7 +3,7 @@
 use crate::report::Report;
 use crate::report::generator::{is_limit, is_machine_full};
 use crate::report::reporting::Language;
-use crate::report::text::{bytes, count, figure, time, time_or_dash};
+use crate::report::text::{bytes, count, figure, micros, time, time_or_dash};
 use myriad_charts::{escape, table};
 use myriad_report::{FlowReport, RoundTripReport};
 
@@ -60,6 +60,24 @@ fn check_name(of: &str, language: Language) -> &'static str {
     }
 }
 
+/// What a message took of the processors at both ends, where both are known. These have no limit: they are to be compared.
+fn cpu_rows(report: &Report, language: Language) -> Vec<Vec<String>> {
+    let known = report.cpu.and_then(|cpu| {
+        let generator = cpu.generator_cpu_us_per_message?;
+        Some((generator, cpu.server_cpu_us_per_message?))
+    });
+    let Some((generator, server)) = known else {
+        return Vec::new();
+    };
+    let names = [
+        language.of("generator CPU per message", "压测机每条消息 CPU"),
+        language.of("server CPU per message", "服务器每条消息 CPU"),
+    ];
+    let rows = names.into_iter().zip([generator, server]);
+    rows.map(|(name, value)| vec![name.to_owned(), micros(value), String::new(), String::new()])
+        .collect()
+}
+
 /// Whether the crowd itself was the limit.
 pub(super) fn generator(report: &Report, language: Language) -> String {
     let generator = &report.generator;
@@ -114,7 +132,7 @@ pub(super) fn generator(report: &Report, language: Language) -> String {
     let title = language.of("The generator itself", "压测机自检");
     format!(
         "<h2>{title}</h2>\n<p class=\"{class}\">{words}</p>\n{}",
-        table(&heads, rows)
+        table(&heads, rows.chain(cpu_rows(report, language)))
     )
 }
 
