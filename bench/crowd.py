@@ -17,8 +17,8 @@ READY_PATIENCE_S = 60
 SILENCE_S = 120
 # For a program that measures beside a crowd that is held.
 PROBE_PATIENCE_S = 300
-# Options whose value is a file in the folder of raw results: what a page calls it.
-OUR_FILES = {"--json": "report.json", "--config": "myriad.toml", "--tokens": "tokens"}
+# Options whose value is a file in the folder of raw results, or a process: what a page calls it.
+SHOWN_AS = {"--json": "report.json", "--config": "myriad.toml", "--tokens": "tokens", "--server-pid": "PID"}
 
 
 class RunFailed(Exception):
@@ -84,12 +84,15 @@ class Bench:
         return json.loads(probe(command)) | {"command": displayed(command)}
 
     def run(
-        self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench", config=None
+        self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench", config=None,
+        watches_server=False,
     ):
         """Starts both, hands the crowd's events to `course`, returns its figures with those all runs have.
 
         `crowd_options(kind, ports)` is called when the server is ready. `course(run, event)` is called for each live event
-        and returns True when the run is over. `config` is the text of the server's config file.
+        and returns True when the run is over. `config` is the text of the server's config file. With `watches_server` the
+        crowd's report has what a message takes of the processors at both ends. The baseline's many processes are not watched,
+        because looking at them costs the crowd more than looking at one.
         """
         in_use, _ = processes.sockets()
         ports = processes.free_ports(2)
@@ -104,7 +107,10 @@ class Bench:
         with Process(server_command, self.out / f"{name}.server.log") as server:
             wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)
             run = Run(self, server, ports, figures)
-            crowd_command = self.crowd_command(connections, ports, report, path, *crowd_options(kind, ports))
+            options = crowd_options(kind, ports)
+            if watches_server and kind != "baseline":
+                options = [*options, "--server-pid", server.pid]
+            crowd_command = self.crowd_command(connections, ports, report, path, *options)
             with Process(crowd_command, self.out / f"{name}.crowd.log", subprocess.PIPE) as crowd:
                 run.crowd = crowd
                 follow(run, crowd, course)
@@ -218,8 +224,8 @@ def displayed(command):
     words[0] = words[0].rsplit("/", 1)[-1]
     shown = []
     for index, word in enumerate(words):
-        if index and words[index - 1] in OUR_FILES:
-            word = OUR_FILES[words[index - 1]]
+        if index and words[index - 1] in SHOWN_AS:
+            word = SHOWN_AS[words[index - 1]]
         word = word.removeprefix(f"{ROOT}/")
         shown.append(f"'{word}'" if "?" in word else word)
     return " ".join(shown)

@@ -53,7 +53,9 @@ def im_full_link(bench, name, kind, connections):
         return [*settings, "--duration", f"{SECONDS}s"]
 
     config = NAMESPACE.format(load.batch_delay)
-    return bench.run(name, kind, connections, "60s", crowd_options, until_over, "scenarios/im-full-link.toml", config)
+    return bench.run(
+        name, kind, connections, "60s", crowd_options, until_over, "scenarios/im-full-link.toml", config, watches_server=True
+    )
 
 
 def requests(bench, name, kind, connections):

@@ -190,6 +190,7 @@ def _other(run):
     if "pushes" not in run:
         notes += push_notes(run)
     notes += session_notes(run)
+    notes += cpu_notes(run)
     if run["busy_before"] > 0.1:
         notes.append(f"machine {rows.share(run['busy_before'])} busy before")
     return "; ".join(notes)
@@ -243,6 +244,12 @@ def session_notes(run):
     if "others" in run:
         notes.append(f"{run['others']['received']:,} of {run['others']['expected']:,} to the channel's other members")
     return notes
+
+
+def cpu_notes(run):
+    """What a message takes of the processors at both ends, as the crowd has measured it."""
+    both = rows.both_cpu_us(run)
+    return [f"a message takes {both[0]:.2f} us of the generator and {both[1]:.2f} us of the server"] if both else []
 
 
 def _flow_note(flow):

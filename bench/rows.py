@@ -116,6 +116,19 @@ def cpu_per_delivery_us(run):
     return run["server_cpu_s"] * 1e6 / sum(push["received"] for push in run["pushes"])
 
 
+def both_cpu_us(run):
+    """What a message takes of the processors at the generator and at the server, in microseconds; none if a report lacks one."""
+    cpu = run["report"].get("cpu") or {}
+    both = cpu.get("generator_cpu_us_per_message"), cpu.get("server_cpu_us_per_message")
+    return both if all(both) else None
+
+
+def generator_over_server(run):
+    """Generator CPU for each message that it received, over server CPU for each that it sent."""
+    both = both_cpu_us(run)
+    return both[0] / both[1] if both else None
+
+
 def bytes_per_delivery(run):
     return run["sent_bytes"] / sum(push["received"] for push in run["pushes"])
 
@@ -333,6 +346,14 @@ def _memory(size, kind, title):
     )
 
 
+def _generator_cpu(size, scenario, kind, load):
+    return Row(
+        f"generator-cpu-{size}-{kind}", scenario,
+        f"{load}: generator CPU per received message, against server CPU per sent one, {kind}",
+        "at most 1", figure(kind, generator_over_server), 1,
+    )
+
+
 ROWS = [
     _memory("100k", "io_uring", "100k"),
     _memory("100k", "epoll", "100k"),
@@ -354,6 +375,8 @@ ROWS = [
     Row("cpu-100k-epoll", "broadcast-100k",
         "server CPU per delivered message in that broadcast, against the baseline, epoll",
         "at most 1.1", ratio("epoll", cpu_per_delivery_us), 1.1),
+    _generator_cpu("100k", "broadcast-100k", "io_uring", "in that broadcast"),
+    _generator_cpu("100k", "broadcast-100k", "epoll", "in that broadcast"),
     Row("compressed-100k-cpu", "compressed-100k",
         "server CPU per delivery of 1 KiB of JSON to 100k that take it compressed, against 100k that do not, io_uring",
         "at most 1.1", ratio("compressed", cpu_per_delivery_us, against="plain"), 1.1),
@@ -421,6 +444,7 @@ ROWS = [
                 f"under {p99:,} ms", every("io_uring", chat_p99_ms), p99, shown=milliseconds),
         )
     ),
+    _generator_cpu("im-20k-2200", "im-20k-2200", "io_uring", "20k clients in 88 groups, 2,200 messages/s"),
     *(
         Row(f"accuracy-{percentile}", "accuracy",
             f"what the crowd reports of a server whose delays are known, {shown}: error, of what is allowed",
@@ -484,6 +508,7 @@ ROWS = [
         "at most 0.9", ratio("io_uring", last_ms), 0.9),
     Row("broadcast-1m-seconds", "broadcast-1m", "the same in seconds",
         "about 6 s", figure("io_uring", lambda run: last_ms(run) / 1000), 6.5, shown=seconds),
+    _generator_cpu("1m", "broadcast-1m", "io_uring", "in that broadcast to 1M"),
     Row("broadcast-1m-hash", "broadcast-1m-hash",
         "broadcast to 1M with the larger connection hash, against the baseline with it",
         "at most 0.9", ratio("io_uring", last_ms), 0.9),

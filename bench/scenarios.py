@@ -41,6 +41,7 @@ def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
         name, kind, connections, "0",
         lambda kind, ports: bench.publish_options(kind, ports, pushes, f"{every_s}s"),
         through_pushes(pushes, server_cpu_s=Run.cpu_seconds),
+        watches_server=True,
     )
 
 
@@ -179,4 +180,4 @@ def summary(figures):
         text += f", {quantity.size(figures['sent_bytes'])} sent, server CPU {figures['server_cpu_s']:.2f} s"
     if "server_cpu_share" in figures:
         text += f", server CPU {figures['server_cpu_share']:.1%}"
-    return ", ".join([text, *report.push_notes(figures), *report.session_notes(figures)])
+    return ", ".join([text, *report.push_notes(figures), *report.session_notes(figures), *report.cpu_notes(figures)])

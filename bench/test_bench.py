@@ -274,6 +274,7 @@ class CommandTest(unittest.TestCase):
     def test_commands_are_shown_as_they_are_typed(self):
         command = [Path("/somewhere/bin/myriad"), "swarm", "ws://h/raw?channel=x", "--json", Path("/out/a.json"), 5]
         self.assertEqual(crowd.displayed(command), "myriad swarm 'ws://h/raw?channel=x' --json report.json 5")
+        self.assertEqual(crowd.displayed(["myriad", "swarm", "--server-pid", 4711]), "myriad swarm --server-pid PID")
 
 
 class ProcessTest(unittest.TestCase):

@@ -4,6 +4,8 @@ import copy
 import unittest
 
 import flows
+import report
+import scenarios
 from test_bench import row
 from test_bench import run as run_of
 from test_sessions import spoiled
@@ -44,6 +46,60 @@ class ChatTest(unittest.TestCase):
         for path, value in {"report.errors": {"call_408": 1}, "report.churn.lost": 1}.items():
             bad = spoiled(chat(500_000, 1.0), path, value)
             self.assertEqual(row("im-20k-2200-p99").outcome([bad]).measured, "never", path)
+
+
+class ProcessorTest(unittest.TestCase):
+    @staticmethod
+    def measured(found, generator_us, server_us):
+        """The same run with what a message takes of the processors at both ends."""
+        found["report"]["cpu"] = {
+            "generator_cpu_us_per_message": generator_us, "server_cpu_us_per_message": server_us,
+        }
+        return found
+
+    def test_a_message_may_cost_the_generator_as_much_as_the_server(self):
+        name = "generator-cpu-im-20k-2200-io_uring"
+        dear, cheap = (self.measured(chat(500_000, 1.0), generator_us, 4.0) for generator_us in (4.1, 3.0))
+        self.assertEqual(row(name).outcome([cheap]).median, 0.75)
+        self.assertEqual(row(name).outcome([cheap]).reached, "yes")
+        self.assertEqual(row(name).outcome([dear]).reached, "no")
+
+    def test_what_was_not_watched_is_not_measured(self):
+        name = "generator-cpu-im-20k-2200-io_uring"
+        self.assertIsNone(row(name).outcome([chat(500_000, 1.0)]))
+        for both in ((None, None), (3.0, None), (3.0, 0.0)):
+            self.assertIsNone(row(name).outcome([self.measured(chat(500_000, 1.0), *both)]), both)
+        unknown = chat(500_000, 1.0)
+        unknown["report"]["cpu"] = None
+        self.assertIsNone(row(name).outcome([unknown]))
+
+    def test_broadcasts_have_a_row_for_each_driver(self):
+        for kind in ("io_uring", "epoll"):
+            found = self.measured(run_of(kind, 0, [1, 1]), 2.0, 1.0)
+            self.assertEqual(row(f"generator-cpu-100k-{kind}").outcome([found]).reached, "no")
+            unreached = self.measured(run_of(kind, 0, [1], received=99), 1.0, 2.0)
+            self.assertIsNone(row(f"generator-cpu-100k-{kind}").outcome([unreached]))
+        found = self.measured(run_of("io_uring", 0, [1, 1]), 1.0, 2.0)
+        self.assertEqual(row("generator-cpu-1m-io_uring").outcome([found]).measured, "0.50")
+
+    def test_both_figures_are_shown(self):
+        found = self.measured(chat(500_000, 1.0), 3.0, 4.0)
+        self.assertEqual(report.cpu_notes(found), ["a message takes 3.00 us of the generator and 4.00 us of the server"])
+        self.assertEqual(report.cpu_notes(chat(500_000, 1.0)), [])
+
+
+class WatchTest(unittest.TestCase):
+    def test_the_loads_of_these_rows_watch_their_server(self):
+        watched = []
+
+        class Bench:
+            def run(self, *_, watches_server=False):
+                watched.append(watches_server)
+                return {"report": {}}
+
+        flows.im_full_link(Bench(), "im-20k-2200.0.io_uring", "io_uring", 20_000)
+        scenarios.broadcast(Bench(), "broadcast-100k.0.epoll", "epoll", 100_000)
+        self.assertEqual(watched, [True, True])
 
 
 class RequestsTest(unittest.TestCase):
