@@ -124,6 +124,7 @@ impl Hearer {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
+            self.log.note_fault();
             self.interest.handle_deaf();
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);

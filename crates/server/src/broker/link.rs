@@ -83,8 +83,11 @@ struct Known {
     /// Where the epoch began, and the one before it.
     began: u64,
     former: Option<Epoch>,
-    /// The last place of a message of this node that the stream has acknowledged in this epoch.
-    stored: u64,
+    /// The last message of this node that the stream has acknowledged in this epoch.
+    acknowledged: Option<Acknowledged>,
+    /// The one that was the last when reading ended, until the stream is opened again. What is acknowledged meanwhile may stand behind
+    /// a lost end.
+    acknowledged_before: Option<Acknowledged>,
     /// The stream is not what this node has read: positions mean nothing until it is opened again.
     is_suspect: bool,
     /// The channels that this node hears, where it does not read the log whole.
@@ -97,6 +100,15 @@ pub(super) struct ReadUpTo {
     /// None before anything was.
     pub(super) epoch: Option<Epoch>,
     pub(super) position: u64,
+}
+
+/// A message of this node that a stream has acknowledged: the stream must have it, whether this node has read it or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Acknowledged {
+    /// Its place.
+    pub(super) sequence: u64,
+    /// Its number: this node gives each to one message.
+    pub(super) serial: u64,
 }
 
 impl Log {
@@ -163,7 +175,8 @@ impl Log {
         if known.read.epoch != read.epoch {
             known.former = known.read.epoch;
             known.began = began;
-            known.stored = 0;
+            known.acknowledged = None;
+            known.acknowledged_before = None;
         }
         known.read = read;
         known.answers.take_read(read.position)
@@ -171,10 +184,6 @@ impl Log {
 
     pub(super) fn take_overdue(&self, now: Instant) -> Vec<(u64, Waiter)> {
         self.lock().answers.take_overdue(now)
-    }
-
-    pub(super) fn read_up_to(&self) -> ReadUpTo {
-        self.lock().read
     }
 
     /// The epoch of a place; none while that is not known.
@@ -189,22 +198,45 @@ impl Log {
         }
     }
 
-    /// A new message was stored there, after this node had read so much. Below that the stream has lost its end: the reader opens it
-    /// again.
-    pub(super) fn note_stored(&self, sequence: u64, before: ReadUpTo) {
+    /// How far the stream goes at least: this node has read so much of it, or was told that a message of its own stands there.
+    pub(super) fn known_up_to(&self) -> ReadUpTo {
+        let known = self.lock();
+        let acknowledged = known.acknowledged.map_or(0, |last| last.sequence);
+        ReadUpTo {
+            position: known.read.position.max(acknowledged),
+            ..known.read
+        }
+    }
+
+    /// A message was stored, and the stream went so far before. If it stands there or below, the stream has lost its end: the reader
+    /// opens it again.
+    pub(super) fn note_acknowledged(&self, message: Acknowledged, before: ReadUpTo) {
         let mut known = self.lock();
         if known.read.epoch != before.epoch {
             return;
         }
-        known.stored = known.stored.max(sequence);
-        if sequence <= before.position {
+        if message.sequence <= before.position {
             known.is_suspect = true;
+        }
+        let last = known.acknowledged;
+        if last.is_none_or(|last| last.sequence < message.sequence) {
+            known.acknowledged = Some(message);
         }
     }
 
-    /// What the stream must have: it has acknowledged so much, which this node need not have read.
-    pub(super) fn stored_up_to(&self) -> u64 {
-        self.lock().stored
+    /// Reading has ended. If that is because the stream has lost its end, the next message may already stand behind the loss, and says
+    /// nothing of it.
+    pub(super) fn note_fault(&self) {
+        let mut known = self.lock();
+        known.acknowledged_before = known.acknowledged_before.or(known.acknowledged);
+    }
+
+    /// What the stream must still have: the last message that it has acknowledged, and the last one from before reading ended.
+    pub(super) fn acknowledged(&self) -> Vec<Acknowledged> {
+        let known = self.lock();
+        let before = known.acknowledged_before;
+        let before = before.filter(|before| known.acknowledged != Some(*before));
+        known.acknowledged.into_iter().chain(before).collect()
     }
 
     pub(super) fn is_suspect(&self) -> bool {
@@ -212,8 +244,10 @@ impl Log {
     }
 
     /// The stream was opened again, and looked at.
-    pub(super) fn clear_suspicion(&self) {
-        self.lock().is_suspect = false;
+    pub(super) fn note_opened(&self) {
+        let mut known = self.lock();
+        known.is_suspect = false;
+        known.acknowledged_before = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -306,5 +340,66 @@ impl Link {
         }
         let logs = self.namespaces.options_of(channel)?.logs?;
         Some(&self.logs[usize::from(logs.of(channel).0)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log() -> Log {
+        Log::new(LogId(0), Class::of(None), Arc::default())
+    }
+
+    fn message(sequence: u64) -> Acknowledged {
+        let serial = 100 + sequence;
+        Acknowledged { sequence, serial }
+    }
+
+    fn read(epoch: u64, position: u64) -> ReadUpTo {
+        let epoch = Some(Epoch::new(epoch));
+        ReadUpTo { epoch, position }
+    }
+
+    #[test]
+    fn a_message_stands_behind_all_that_the_stream_had_before() {
+        let log = log();
+        log.note_read(read(1, 5), 0);
+        let before = log.known_up_to();
+        assert_eq!(before, read(1, 5));
+        // Two were under way at once, and their answers came the other way round.
+        log.note_acknowledged(message(9), before);
+        log.note_acknowledged(message(8), before);
+        assert!(!log.is_suspect());
+        assert_eq!(log.acknowledged(), [message(9)]);
+        let before = log.known_up_to();
+        assert_eq!(before, read(1, 9));
+        log.note_acknowledged(message(9), before);
+        assert!(log.is_suspect(), "it has the place of another one");
+        log.note_opened();
+        assert!(!log.is_suspect());
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_a_fault_is_known_until_the_stream_is_open() {
+        let log = log();
+        log.note_read(read(1, 1), 0);
+        log.note_fault();
+        assert_eq!(log.acknowledged(), []);
+        log.note_acknowledged(message(7), log.known_up_to());
+        log.note_fault();
+        assert_eq!(log.acknowledged(), [message(7)]);
+        // Reading fails again and again, and publications go on.
+        log.note_acknowledged(message(12), log.known_up_to());
+        log.note_fault();
+        log.note_acknowledged(message(13), log.known_up_to());
+        assert_eq!(log.acknowledged(), [message(13), message(7)]);
+        log.note_opened();
+        assert_eq!(log.acknowledged(), [message(13)]);
+        log.note_fault();
+        log.note_read(read(2, 1), 0);
+        assert_eq!(log.acknowledged(), [], "another epoch says nothing");
+        log.note_acknowledged(message(20), read(1, 1));
+        assert_eq!(log.acknowledged(), [], "nor does what began in one");
     }
 }

@@ -1,7 +1,8 @@
 //! Whether a stream still has what was read of it.
 
-use super::link::{Link, Log};
+use super::link::{Acknowledged, Link, Log};
 use super::servers::{FeedError, Stored, Way, Which};
+use super::store::origin_in;
 use myriad_broker::Anchor;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +34,34 @@ pub(super) async fn look_from(
     link.servers.look(Way::Reading, log, which).await
 }
 
+/// The message at a place; none if it has gone, or if there never was one.
+async fn look_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>, FeedError> {
+    let next = look_from(link, log, sequence).await?;
+    Ok(next.filter(|next| next.sequence == sequence))
+}
+
+/// Whether no other message stands where one of this node was stored. One that has gone says nothing: the stream may have dropped it for
+/// later ones of its channel, or because of its age.
+pub(super) async fn has_all_of_ours(
+    link: &Link,
+    log: &Log,
+    messages: &[Acknowledged],
+) -> Result<bool, FeedError> {
+    for message in messages {
+        let found = look_at(link, log, message.sequence).await?;
+        let is_other = found.is_some_and(|found| !is_ours(link, &found, message.serial));
+        if is_other {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_ours(link: &Link, stored: &Stored, serial: u64) -> bool {
+    let origin = origin_in(stored);
+    origin.is_some_and(|origin| *origin.node == *link.node && origin.serial == serial)
+}
+
 /// Looks for entries, until one of them is still there: those before it are the same if it is.
 pub(super) async fn look_for(
     link: &Link,
@@ -41,9 +70,8 @@ pub(super) async fn look_for(
 ) -> Result<Found, FeedError> {
     let mut found = Vec::new();
     for anchor in anchors {
-        let next = look_from(link, log, anchor.sequence).await?;
-        let same_place = next.filter(|next| next.sequence == anchor.sequence);
-        let stored_ns = same_place.map(|entry| entry.stored_ns);
+        let entry = look_at(link, log, anchor.sequence).await?;
+        let stored_ns = entry.map(|entry| entry.stored_ns);
         found.push((*anchor, stored_ns));
         if stored_ns.is_some() {
             break;

@@ -3,7 +3,7 @@
 use super::beat::{BeatKeeper, Mark, StoredBeats};
 use super::fault::Fault;
 use super::link::{Link, Log};
-use super::looking::{Doubts, Found, is_pause, look_for};
+use super::looking::{Doubts, Found, has_all_of_ours, is_pause, look_for};
 use myriad_broker::{Anchor, Anchors, Extent};
 use myriad_shard::Epoch;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Opening {
     ) -> Result<Mark, Fault> {
         let mark = self.mark(link, log, &beat.subject, known).await?;
         *self = Self::default();
-        log.clear_suspicion();
+        log.note_opened();
         beat.begin(mark.sequence);
         Ok(mark)
     }
@@ -91,11 +91,12 @@ impl Opening {
         subject: &str,
         known: &Known,
     ) -> Result<Mark, Fault> {
-        let stored = log.stored_up_to();
+        let acknowledged = log.acknowledged();
         let extent = link.servers.open(log).await?;
         let is_same = !self.has_changed
             && !log.is_suspect()
-            && extent.last >= stored
+            && acknowledged.iter().all(|one| one.sequence <= extent.last)
+            && has_all_of_ours(link, log, &acknowledged).await?
             && self.still_has(link, log, extent, known).await?;
         let beats = StoredBeats { link, log, subject };
         let mark = beats.mark(|beat| {

@@ -224,6 +224,7 @@ impl Publisher {
             subject,
             envelope,
             id,
+            shares_id: key.is_some(),
             order,
             waiter,
             deadline: Instant::now() + PUBLISH_TIMEOUT,

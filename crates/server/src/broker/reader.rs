@@ -72,6 +72,7 @@ impl Reader {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
+            self.log.note_fault();
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");

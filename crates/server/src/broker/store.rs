@@ -6,14 +6,14 @@
 
 use super::answers::Waiter;
 use super::counts::Outcome;
-use super::link::{Link, Log};
+use super::link::{Acknowledged, Link, Log};
 use super::live::envelope_of;
 use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, Stored, ToStore, Way, Which};
 use crate::nats::headers;
 use async_nats::header::{HeaderMap, NATS_ROLLUP};
 use bytes::Bytes;
-use myriad_broker::{Envelope, Version, version_behind};
+use myriad_broker::{Envelope, Origin, Version, version_behind};
 use myriad_shard::Permit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub(super) struct Pending {
     pub(super) envelope: Envelope,
     /// Of two messages with one id the stream takes one.
     pub(super) id: String,
+    /// Whether another publication may have the same id, also on another node.
+    pub(super) shares_id: bool,
     pub(super) order: Order,
     pub(super) waiter: Option<Waiter>,
     pub(super) deadline: Instant,
@@ -54,13 +56,19 @@ pub(super) struct Pending {
 enum Place {
     /// Behind this message of its channel, 0 if there is none, with this version.
     Behind(u64, Version),
-    /// It is there, or is left out because of what is.
-    Taken(u64),
+    /// It stands there.
+    Stored(u64),
+    /// It is left out because of what stands there.
+    LeftOut(u64),
 }
 
 /// What became of an attempt.
 enum Attempt {
-    Stored { sequence: u64, is_new: bool },
+    /// What was to be stored stands there: this message, or one that another node may have stored in its stead.
+    Stored {
+        sequence: u64,
+        is_ours: bool,
+    },
     Again,
     Refused(String),
 }
@@ -70,7 +78,7 @@ enum Attempt {
 /// # Errors
 /// It was not stored in time, or never will be.
 pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Result<u64, Outcome> {
-    let before = pending.log.read_up_to();
+    let before = pending.log.known_up_to();
     // The message behind which an attempt was to be stored whose end is not known.
     let mut tried = None;
     let mut patience = ATTEMPT_MIN;
@@ -83,9 +91,11 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
         let until = pending.deadline.min(now + patience);
         patience = (2 * patience).min(ATTEMPT_MAX);
         match timeout_at(until, attempt(link, pending, &mut tried)).await {
-            Ok(Attempt::Stored { sequence, is_new }) => {
-                if is_new {
-                    pending.log.note_stored(sequence, before);
+            Ok(Attempt::Stored { sequence, is_ours }) => {
+                let origin = pending.envelope.origin.as_ref().filter(|_| is_ours);
+                if let Some(serial) = origin.map(|origin| origin.serial) {
+                    let acknowledged = Acknowledged { sequence, serial };
+                    pending.log.note_acknowledged(acknowledged, before);
                 }
                 return Ok(sequence);
             }
@@ -113,10 +123,16 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
                 behind = Some(sequence);
                 *tried = behind;
             }
-            Ok(Place::Taken(sequence)) => {
+            Ok(Place::Stored(sequence)) => {
                 return Attempt::Stored {
                     sequence,
-                    is_new: false,
+                    is_ours: true,
+                };
+            }
+            Ok(Place::LeftOut(sequence)) => {
+                return Attempt::Stored {
+                    sequence,
+                    is_ours: false,
                 };
             }
             Err(_) => return Attempt::Again,
@@ -137,7 +153,8 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
     match servers.store(Way::Publishing, &pending.log, message).await {
         Ok(ack) => Attempt::Stored {
             sequence: ack.sequence,
-            is_new: ack.is_new,
+            // If it was there before, an attempt of ours has stored it, or another publication with the same key.
+            is_ours: ack.is_new || !pending.shares_id,
         },
         Err(NotStored::Refused(why)) => Attempt::Refused(why),
         Err(NotStored::Overtaken | NotStored::Unknown(_)) => Attempt::Again,
@@ -151,7 +168,7 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
     if let Some(behind) = tried {
         let next = look(Which::OfFrom(subject, behind + 1)).await?;
         if let Some(next) = next.filter(|next| is_ours(next, pending)) {
-            return Ok(Place::Taken(next.sequence));
+            return Ok(Place::Stored(next.sequence));
         }
     }
     let last = look(Which::LastOf(subject)).await?;
@@ -163,7 +180,7 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
     }
     Ok(match version_behind(&version, &pending.envelope.version) {
         Some(version) => Place::Behind(sequence, version),
-        None => Place::Taken(sequence),
+        None => Place::LeftOut(sequence),
     })
 }
 
@@ -178,8 +195,13 @@ fn version_of(stored: &Stored) -> Option<Version> {
     envelope_in(stored).map(|envelope| envelope.version)
 }
 
+/// Who sent a stored message; none if it was no node.
+pub(super) fn origin_in(stored: &Stored) -> Option<Origin> {
+    envelope_in(stored)?.origin
+}
+
 fn is_ours(stored: &Stored, pending: &Pending) -> bool {
-    let origin = envelope_in(stored).and_then(|envelope| envelope.origin);
+    let origin = origin_in(stored);
     origin.is_some() && origin == pending.envelope.origin
 }
 

@@ -14,6 +14,7 @@
 //! A seed that fails says how to replay it. `MYRIAD_SIM_SEEDS` is the number of seeds and `MYRIAD_SIM_FROM` the first.
 //! `MYRIAD_SIM_BY_CHANNEL=1` has all nodes hear by channel, and with 0 all read the whole log.
 
+mod acknowledged;
 mod cloud;
 mod crowd;
 mod frozen;
@@ -479,12 +480,17 @@ fn run(seed: u64, is_printed: bool) -> Outcome {
     if is_printed {
         println!("{plan:#?}");
     }
+    simulate(async { World::new(plan, prng, hearing, is_printed).run().await })
+}
+
+/// Runs something in time that costs nothing.
+fn simulate<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    runtime.block_on(async { World::new(plan, prng, hearing, is_printed).run().await })
+    runtime.block_on(future)
 }
 
 /// Runs seeds on all cores. Says what they came through.

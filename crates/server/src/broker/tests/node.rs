@@ -344,7 +344,7 @@ impl Node {
             POOL_BYTES,
             "node {number} holds publications"
         );
-        let read = self.link.logs[0].read_up_to();
-        read.epoch.expect("it has read the log")
+        let known = self.link.logs[0].known_up_to();
+        known.epoch.expect("it has read the log")
     }
 }
