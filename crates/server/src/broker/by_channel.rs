@@ -4,8 +4,10 @@
 //! opened anew, all channels are subscribed again, and what came meanwhile is read.
 
 mod answering;
+mod schedule;
 
 use self::answering::{Answer, Answering};
+use self::schedule::Schedule;
 use super::beat::BeatKeeper;
 use super::counts::StreamCounts;
 use super::entries::{Clock, Entries};
@@ -28,18 +30,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at
 
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two audits. If the last message of a channel is lost on its way, it is missing for no longer than this and [`SECOND_LOOK`].
-const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
-/// Between two looks at the figures, which take as long as there are channels.
-const COUNT_INTERVAL: Duration = Duration::from_secs(1);
-/// An audit is no earlier than this after the one before it: streams with little to say have a pause before each message.
-const AUDIT_PAUSE: Duration = Duration::from_secs(10);
-/// What an audit finds may be on its way: it is looked at again after this.
-const SECOND_LOOK: Duration = Duration::from_secs(2);
-/// How long a fence may take. Its question or its answer may be lost.
-const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a subscription may take more: measured, 142,000 a second with three servers.
-const SUBSCRIPTION_TIME: Duration = Duration::from_micros(50);
 /// Wishes that are taken at once, so that one fence serves many.
 const WISHES_MAX: usize = 10_000;
 
@@ -62,32 +52,6 @@ pub(super) struct Hearer {
     opening: Opening,
     was_live: bool,
     counts: StreamCounts,
-}
-
-/// When something is due while a log is heard.
-struct Schedule {
-    audit: Instant,
-    /// When the last audit was. Opening the log counts as one, because it finds the same.
-    audited: Instant,
-    new_channels: Instant,
-    count: Instant,
-    second_look: Option<Instant>,
-    /// Until when the answer to a fence must have come.
-    fence: Option<Instant>,
-    jitter: Duration,
-}
-
-impl Schedule {
-    fn is_fence_late(&self) -> bool {
-        self.fence
-            .is_some_and(|deadline| deadline <= Instant::now())
-    }
-
-    /// Something may have been lost just now.
-    fn hasten_audit(&mut self) {
-        let soonest = Instant::now().max(self.audited + AUDIT_PAUSE);
-        self.audit = self.audit.min(soonest);
-    }
 }
 
 impl Hearer {
@@ -151,15 +115,7 @@ impl Hearer {
         self.sids.clear();
         self.interest.handle_listening(epoch);
         let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);
-        let mut schedule = Schedule {
-            audit: Instant::now() + AUDIT_INTERVAL + jitter,
-            audited: Instant::now(),
-            new_channels: Instant::now() + SECOND_LOOK,
-            count: Instant::now(),
-            second_look: None,
-            fence: None,
-            jitter,
-        };
+        let mut schedule = Schedule::new(jitter);
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&log));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -245,25 +201,20 @@ impl Hearer {
         if self.log.is_suspect() {
             return Err(Fault::Changed);
         }
-        if schedule.is_fence_late() {
-            return Err(Fault::Slow(FENCE_TIMEOUT.as_secs()));
+        if let Some(fault) = schedule.late_fence(now) {
+            return Err(fault);
         }
         self.opening.check(&self.link, &self.log).await?;
-        if schedule.audit <= now {
-            schedule.audit = now + AUDIT_INTERVAL;
-            schedule.audited = now;
+        if schedule.take_audit(now) {
             self.interest.audit();
         }
-        if schedule.second_look.is_some_and(|at| at <= now) {
-            schedule.second_look = None;
+        if schedule.take_second_look(now) {
             self.interest.look_again();
         }
-        if schedule.new_channels <= now {
-            schedule.new_channels = now + SECOND_LOOK;
+        if schedule.take_new_channels(now) {
             self.interest.look_at_new();
         }
-        if schedule.count <= now {
-            schedule.count = now + COUNT_INTERVAL;
+        if schedule.take_count(now) {
             self.count();
         }
         let (link, log) = (&self.link, &self.log);
@@ -274,7 +225,7 @@ impl Hearer {
 
     /// Whether something should have come by now.
     fn is_late(&self, schedule: &Schedule) -> bool {
-        schedule.is_fence_late() || self.beat.is_silent()
+        schedule.late_fence(Instant::now()).is_some() || self.beat.is_silent()
     }
 
     fn count(&self) {
@@ -318,8 +269,7 @@ impl Hearer {
                     self.note_live();
                 }
                 if self.interest.has_doubts() {
-                    let soon = Instant::now() + SECOND_LOOK;
-                    schedule.second_look.get_or_insert(soon);
+                    schedule.look_again();
                 }
             }
             Answer::Dropped(asked) => self.interest.handle_dropped(&asked),
@@ -337,7 +287,7 @@ impl Hearer {
     ) -> Result<(), Fault> {
         match heard {
             Heard::Fence(extent) => {
-                if schedule.fence.take().is_some() {
+                if schedule.end_fence() {
                     self.interest.handle_fence(extent.last);
                 }
                 Ok(())
@@ -409,10 +359,7 @@ impl Hearer {
                     }
                 }
                 Task::Fence => {
-                    // It is behind all subscriptions, which the servers tell each other one by one.
-                    let subscriptions = u32::try_from(self.interest.len()).unwrap_or(u32::MAX);
-                    let patience = FENCE_TIMEOUT + SUBSCRIPTION_TIME * subscriptions;
-                    schedule.fence = Some(Instant::now() + patience);
+                    schedule.begin_fence(self.interest.len());
                     listener.ask_fence();
                 }
                 Task::Ask(asked) => answering.ask(asked),
