@@ -4,6 +4,7 @@
 //! opened anew, all channels are subscribed again, and what came meanwhile is read.
 
 mod answering;
+mod pages;
 mod schedule;
 
 use self::answering::{Answer, Answering};
@@ -16,6 +17,7 @@ use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
 use super::opening::{Backoff, Known, Opening, in_time};
 use super::reader::answer;
+use super::room::Share;
 use super::servers::{Heard, Listener, Republished, Stored};
 use myriad_broker::{Anchor, Anchors, ChannelEvent, Interest, Task};
 use myriad_nats::raw::Sid;
@@ -41,6 +43,8 @@ pub(super) struct Hearer {
     entries: Entries,
     wishes: UnboundedReceiver<Wish>,
     interest: Interest<Stored>,
+    /// The room of messages that homes have not been told yet.
+    untold: Option<Share>,
     sids: HashMap<Arc<str>, Sid>,
     beat: BeatKeeper,
     epoch: Option<Epoch>,
@@ -69,6 +73,7 @@ impl Hearer {
             },
             wishes: log.take_wishes().expect("a log is heard once"),
             interest: Interest::new(log.kept_min()),
+            untold: None,
             sids: HashMap::new(),
             epoch: None,
             began: 0,
@@ -90,6 +95,8 @@ impl Hearer {
             let Err(fault) = self.follow().await;
             self.log.note_fault();
             self.interest.handle_deaf();
+            // Homes are told of what is left when the log is open again. Until then others may need the room.
+            drop(self.untold.take());
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be heard: {fault}; it is opened again");
@@ -273,8 +280,17 @@ impl Hearer {
                 }
             }
             Answer::Dropped(asked) => self.interest.handle_dropped(&asked),
-            Answer::Filled(fill, Some(filled)) => self.interest.handle_filled(&fill, filled),
-            Answer::Filled(fill, None) => self.interest.handle_unfilled(&fill),
+            Answer::Filled {
+                fill,
+                filled: Some(filled),
+                share,
+            } => {
+                self.interest.handle_filled(&fill, filled);
+                self.untold = Some(share);
+            }
+            Answer::Filled {
+                fill, filled: None, ..
+            } => self.interest.handle_unfilled(&fill),
         }
     }
 
@@ -375,6 +391,7 @@ impl Hearer {
                 Task::Suspect => return Err(Fault::Suspect),
             }
         }
+        drop(self.untold.take());
         self.note_position();
         Ok(())
     }

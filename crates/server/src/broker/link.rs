@@ -3,6 +3,7 @@
 use super::State;
 use super::answers::{Answers, Waiter};
 use super::remarks::Remarks;
+use super::room::{FILL_BYTES_MAX, Room};
 use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
@@ -267,6 +268,8 @@ pub(super) struct Link {
     pub(super) remarks: Remarks,
     /// This node hears the channels that its clients want, and no others.
     pub(super) by_channel: bool,
+    /// For what is read to fill channels.
+    pub(super) fill_room: Room,
     /// Where random numbers come from; none if it has none.
     pub(super) random: fn() -> Option<u64>,
 }
@@ -303,6 +306,7 @@ impl Link {
             state,
             remarks: Remarks::default(),
             by_channel,
+            fill_room: Room::new(FILL_BYTES_MAX),
             random,
         }
     }

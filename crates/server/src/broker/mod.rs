@@ -30,6 +30,7 @@ mod opening;
 mod publisher;
 mod reader;
 mod remarks;
+mod room;
 mod servers;
 mod settings;
 mod store;

@@ -1,6 +1,8 @@
 //! Questions to the servers about channels of a log, some at a time, asked again until they are answered.
 
+use super::pages::Pages;
 use crate::broker::link::{Link, Log};
+use crate::broker::room::Share;
 use crate::broker::servers::{FeedError, LastBySubject, SUBJECTS_ASKED_MAX, Stored, Way, Which};
 use async_nats::header::NATS_ROLLUP;
 use futures_util::future::BoxFuture;
@@ -29,8 +31,15 @@ pub(super) enum Answer {
     Last(Asked, LastByChannel),
     /// Nobody could answer a question that nothing waits for.
     Dropped(Asked),
-    /// What was missing; none if it is not to be had.
-    Filled(Fill, Option<Filled<Stored>>),
+    /// What a channel lacks was read, or cannot be read.
+    Filled {
+        /// What it lacks.
+        fill: Fill,
+        /// The messages; none if they are not to be had.
+        filled: Option<Filled<Stored>>,
+        /// Their room. To be dropped when homes have been told.
+        share: Share,
+    },
 }
 
 /// Nobody has answered for so many seconds.
@@ -180,22 +189,52 @@ async fn look(
 
 /// Reads until it has come to where it must.
 async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
-    let deadline = Instant::now() + PATIENCE_MIN;
+    let mut deadline = Instant::now() + PATIENCE_MIN;
+    let mut share = link.fill_room.share();
     loop {
-        if let Ok(filled) = read(link, log, &fill).await {
-            let reached = filled.messages.last().map_or(0, |(sequence, _)| *sequence);
-            if reached >= fill.to {
-                return Ok(Answer::Filled(fill, Some(filled)));
+        match read(link, log, &fill, &mut share).await {
+            Ok(Read::Filled(filled)) if reached(&filled) >= fill.to => {
+                let filled = Some(filled);
+                return Ok(Answer::Filled {
+                    fill,
+                    filled,
+                    share,
+                });
             }
+            Ok(Read::NoRoom) => {
+                // If it kept its share, nobody might ever have enough.
+                drop(share);
+                share = link.fill_room.whole().await;
+                deadline = Instant::now() + PATIENCE_MIN;
+                continue;
+            }
+            Ok(Read::Filled(_)) | Err(_) => {}
         }
         if Instant::now() >= deadline {
-            return Ok(Answer::Filled(fill, None));
+            let filled = None;
+            return Ok(Answer::Filled {
+                fill,
+                filled,
+                share,
+            });
         }
         sleep(PAUSE).await;
     }
 }
 
-async fn read(link: &Link, log: &Log, fill: &Fill) -> Result<Filled<Stored>, FeedError> {
+/// The last place that was read.
+fn reached(filled: &Filled<Stored>) -> u64 {
+    filled.messages.last().map_or(0, |(sequence, _)| *sequence)
+}
+
+/// What came of an attempt.
+enum Read {
+    Filled(Filled<Stored>),
+    /// The channel has more than there is room for now.
+    NoRoom,
+}
+
+async fn read(link: &Link, log: &Log, fill: &Fill, share: &mut Share) -> Result<Read, FeedError> {
     let subject = link.subjects.stored(&log.class, &fill.channel);
     let mut reading = Pages::default();
     loop {
@@ -203,6 +242,12 @@ async fn read(link: &Link, log: &Log, fill: &Fill) -> Result<Filled<Stored>, Fee
         let page = link.servers.page(log, &subject, next).await?;
         let has_more = page.has_more;
         reading.take(page.messages, next, log.kept_min());
+        if share.is_whole() {
+            // No channel may have more: what is older counts as missing.
+            reading.cut_to(link.fill_room.bytes_max());
+        } else if !share.grow_to(reading.bytes()) {
+            return Ok(Read::NoRoom);
+        }
         if !has_more {
             break;
         }
@@ -216,59 +261,14 @@ async fn read(link: &Link, log: &Log, fill: &Fill) -> Result<Filled<Stored>, Fee
         }
     }
     let extent = link.servers.extent(log).await?;
-    let Pages {
-        messages, is_cut, ..
-    } = reading;
+    let (messages, is_cut) = reading.end();
     let begins_with_rollup = messages.first().is_some_and(|(_, first)| is_rollup(first));
-    Ok(Filled {
+    Ok(Read::Filled(Filled {
         messages,
         first: extent.first,
         is_cut,
         begins_with_rollup,
-    })
-}
-
-/// The messages of a channel as they are read.
-#[derive(Default)]
-struct Pages {
-    messages: Vec<(u64, Stored)>,
-    /// Where the last page begins in them.
-    last_page: usize,
-    /// Something in front of them was given up.
-    is_cut: bool,
-}
-
-impl Pages {
-    /// The place to read on from.
-    fn next(&self) -> Option<u64> {
-        self.messages.last().map(|(sequence, _)| sequence + 1)
-    }
-
-    /// Takes a page from a place on. A stream may keep far more of a channel than a history has: then the oldest go.
-    fn take(&mut self, page: Vec<Stored>, from: u64, kept: usize) {
-        self.last_page = self.messages.len();
-        let new = page.into_iter().filter(|message| message.sequence >= from);
-        self.messages
-            .extend(new.map(|message| (message.sequence, message)));
-        if self.messages.len() > 2 * kept {
-            let surplus = self.messages.len() - kept;
-            self.messages.drain(..surplus);
-            self.last_page = self.last_page.saturating_sub(surplus);
-            self.is_cut = true;
-        }
-    }
-
-    /// The first place, if they are of more than one page.
-    fn begin_of_several(&self) -> Option<u64> {
-        let (begin, _) = self.messages.first()?;
-        (self.last_page > 0).then_some(*begin)
-    }
-
-    fn keep_last_page(&mut self) {
-        self.messages.drain(..self.last_page);
-        self.last_page = 0;
-        self.is_cut = true;
-    }
+    }))
 }
 
 /// Whether a message took the place of all others of its channel, as far as its headers can be read.
@@ -278,48 +278,4 @@ fn is_rollup(message: &Stored) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn page(places: std::ops::RangeInclusive<u64>) -> Vec<Stored> {
-        let stored = |sequence| Stored {
-            sequence,
-            stored_ns: 0,
-            subject: "a".into(),
-            headers: None,
-            payload: bytes::Bytes::new(),
-            is_spoiled: false,
-        };
-        places.map(stored).collect()
-    }
-
-    fn places(pages: &Pages) -> Vec<u64> {
-        pages.messages.iter().map(|(place, _)| *place).collect()
-    }
-
-    #[test]
-    fn pages_are_put_together_and_only_the_last_one_is_sure_to_be_whole() {
-        let mut pages = Pages::default();
-        assert_eq!((pages.next(), pages.begin_of_several()), (None, None));
-        pages.take(page(3..=5), 3, 100);
-        assert_eq!((pages.next(), pages.begin_of_several()), (Some(6), None));
-        // A server that is behind gives some again.
-        pages.take(page(5..=7), 6, 100);
-        assert_eq!(pages.begin_of_several(), Some(3));
-        assert_eq!((places(&pages), pages.is_cut), ((3..=7).collect(), false));
-        pages.keep_last_page();
-        assert_eq!((places(&pages), pages.is_cut), (vec![6, 7], true));
-    }
-
-    #[test]
-    fn more_than_a_history_can_have_is_given_up() {
-        let mut pages = Pages::default();
-        pages.take(page(1..=6), 1, 4);
-        assert!(!pages.is_cut);
-        pages.take(page(7..=9), 7, 4);
-        assert_eq!((places(&pages), pages.is_cut), (vec![6, 7, 8, 9], true));
-        assert_eq!(pages.begin_of_several(), Some(6));
-        pages.keep_last_page();
-        assert_eq!(places(&pages), [7, 8, 9]);
-    }
-}
+mod tests;

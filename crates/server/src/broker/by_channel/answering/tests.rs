@@ -1,0 +1,216 @@
+//! Fills that have little room, of servers that have one channel.
+
+use super::*;
+use crate::broker::State;
+use crate::broker::link::BrokerError;
+use crate::broker::room::{Room, bytes_of};
+use crate::broker::servers::{Ack, Feed, Listener, NotStored, Page, Servers, ToStore};
+use bytes::Bytes;
+use myriad_broker::{Interest, Subjects, Task};
+use myriad_shard::{ChannelOptions, Epoch, LogId, Namespaces, Partitions, Told};
+use std::collections::BTreeMap;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+const CHANNEL: &str = "log:a";
+/// Messages of a page.
+const PAGE: usize = 2;
+/// Messages that there is room for, but for one byte.
+const ROOM: usize = 8;
+
+fn stored(subject: &str, sequence: u64) -> Stored {
+    Stored {
+        sequence,
+        stored_ns: i128::from(sequence),
+        subject: subject.into(),
+        headers: None,
+        payload: Bytes::from_static(&[7; 100]),
+        is_spoiled: false,
+    }
+}
+
+/// The messages of the channel, from 1 on. All others are asked for nothing.
+#[derive(Debug)]
+struct OneChannel {
+    last: u64,
+}
+
+impl Servers for OneChannel {
+    fn is_connected(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, _: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>> {
+        unreachable!("it is open")
+    }
+
+    fn extent<'a>(&'a self, _: &'a Log) -> BoxFuture<'a, Result<Extent, FeedError>> {
+        let last = self.last;
+        Box::pin(async move { Ok(Extent { first: 1, last }) })
+    }
+
+    fn follow<'a>(&'a self, _: &'a Log, _: u64) -> BoxFuture<'a, Result<Box<dyn Feed>, FeedError>> {
+        unreachable!("nobody reads the whole log")
+    }
+
+    fn listen<'a>(&'a self, _: &'a Log) -> BoxFuture<'a, Result<Box<dyn Listener>, FeedError>> {
+        unreachable!("nobody listens")
+    }
+
+    fn lasts<'a>(&'a self, _: &'a Log, _: &'a [String]) -> BoxFuture<'a, Result<Lasts, FeedError>> {
+        unreachable!("last messages are known")
+    }
+
+    fn page<'a>(
+        &'a self,
+        _: &'a Log,
+        subject: &'a str,
+        from: u64,
+    ) -> BoxFuture<'a, Result<Page, FeedError>> {
+        Box::pin(async move {
+            // Others get their pages meanwhile.
+            yield_now().await;
+            let places = (from..=self.last).take(PAGE);
+            let messages: Vec<_> = places.map(|place| stored(subject, place)).collect();
+            let has_more = messages
+                .last()
+                .is_some_and(|message| message.sequence < self.last);
+            Ok(Page { messages, has_more })
+        })
+    }
+
+    fn look<'a>(
+        &'a self,
+        _: Way,
+        _: &'a Log,
+        which: Which<'a>,
+    ) -> BoxFuture<'a, Result<Option<Stored>, FeedError>> {
+        let Which::OfFrom(subject, place) = which else {
+            unreachable!("{which:?} says nothing about the channel")
+        };
+        Box::pin(async move { Ok(Some(stored(subject, place))) })
+    }
+
+    fn store<'a>(
+        &'a self,
+        _: Way,
+        _: &'a Log,
+        _: ToStore,
+    ) -> BoxFuture<'a, Result<Ack, NotStored>> {
+        unreachable!("nobody publishes")
+    }
+
+    fn send(&self, _: ToStore) -> BoxFuture<'_, bool> {
+        unreachable!("nobody publishes")
+    }
+
+    fn tell(&self, _: Told) {}
+}
+
+/// Room for one byte less than [`ROOM`] messages.
+fn room_bytes() -> usize {
+    ROOM * bytes_of(&stored(CHANNEL, 1)) - 1
+}
+
+/// A node with little room. Its channel has messages up to that place.
+fn link(last: u64) -> Arc<Link> {
+    let options = ChannelOptions {
+        logs: Some(Partitions::one(LogId(0))),
+        history_size: 5,
+        history_ttl: Duration::from_secs(300),
+        ..ChannelOptions::default()
+    };
+    let named = [("log".into(), options)];
+    let namespaces = Namespaces::new(ChannelOptions::default(), named);
+    let link = Link::new(
+        Arc::new(OneChannel { last }),
+        Subjects::new("my").expect("a prefix"),
+        Arc::new(namespaces),
+        "node".to_owned(),
+        Arc::new(State::default()),
+        || None,
+        true,
+    );
+    let fill_room = Room::new(u32::try_from(room_bytes()).expect("it is little"));
+    Arc::new(Link { fill_room, ..link })
+}
+
+/// What the channel lacks when it is wanted anew.
+fn fill_up_to(place: u64) -> Fill {
+    let mut interest: Interest<Stored> = Interest::new(266);
+    let channel: Arc<str> = CHANNEL.into();
+    interest.want(&channel);
+    interest.handle_listening(Epoch::new(1));
+    interest.handle_fence(place);
+    loop {
+        match interest.poll_task().expect("the channel lacks something") {
+            Task::Ask(asked) => {
+                let lasts = LastOnes {
+                    watermark: place,
+                    first: 1,
+                    places: BTreeMap::from([(Arc::clone(&channel), place)]),
+                };
+                interest.handle_lasts(&asked, &lasts);
+            }
+            Task::Fill(fill) => return fill,
+            _ => {}
+        }
+    }
+}
+
+/// The places of what was read, whether something was given up, and the room that it has.
+fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, Share) {
+    match answer {
+        Ok(Answer::Filled {
+            filled: Some(filled),
+            share,
+            ..
+        }) => {
+            let places = filled.messages.iter().map(|(place, _)| *place);
+            (places.collect(), filled.is_cut, share)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(test);
+}
+
+#[test]
+fn a_fill_without_room_begins_again_when_the_others_have_ended() {
+    run(async {
+        let last = 6;
+        let link = link(last);
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+        answering.fill(fill_up_to(last));
+        answering.fill(fill_up_to(last));
+        let (places, is_cut, share) = filled(answering.next().await);
+        assert_eq!((places, is_cut), ((1..=last).collect(), false));
+        let waits = timeout(Duration::from_secs(1), answering.next()).await;
+        assert!(waits.is_err(), "homes have not been told of the first one");
+        drop(share);
+        let (places, is_cut, share) = filled(answering.next().await);
+        assert_eq!((places, is_cut), ((1..=last).collect(), false));
+        drop(share);
+        let mut all = link.fill_room.share();
+        assert!(all.grow_to(room_bytes()), "everything was given back");
+    });
+}
+
+#[test]
+fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
+    run(async {
+        let link = link(12);
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+        answering.fill(fill_up_to(12));
+        let (places, is_cut, share) = filled(answering.next().await);
+        assert_eq!((places, is_cut), ((6..=12).collect(), true));
+        assert!(share.is_whole());
+    });
+}

@@ -1,0 +1,135 @@
+//! Room for what was read to fill channels, and what homes have not been told yet.
+//!
+//! How many bytes a channel has is known only when they have been read. So a fill takes its share as it reads. If there is no room for
+//! more, it gives back what it has, waits until nobody else has any, and begins again with all of it: if several waited with what they
+//! have, none of them might ever end.
+
+use super::servers::Stored;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes that the fills of all logs may hold together. Beside them, each has one page (4 MiB at most) that it has not counted yet.
+pub(super) const FILL_BYTES_MAX: u32 = 64 << 20;
+/// What a message takes beside the bytes of its publisher.
+const MESSAGE_OVERHEAD: usize = 512;
+
+/// So many bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    free: Arc<Semaphore>,
+    bytes_max: u32,
+}
+
+impl Room {
+    pub(super) fn new(bytes_max: u32) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(bytes_max as usize)),
+            bytes_max,
+        }
+    }
+
+    /// How much there is.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max as usize
+    }
+
+    /// A share without a byte.
+    pub(super) fn share(&self) -> Share {
+        Share {
+            room: self.clone(),
+            held: None,
+        }
+    }
+
+    /// All of it, as soon as nobody else has a share. Those who wait come in their order, and nobody gets room before them.
+    pub(super) async fn whole(&self) -> Share {
+        let free = Arc::clone(&self.free);
+        Share {
+            room: self.clone(),
+            // It is never closed.
+            held: free.acquire_many_owned(self.bytes_max).await.ok(),
+        }
+    }
+}
+
+/// A part of a room; it is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    room: Room,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    /// Its bytes.
+    fn bytes(&self) -> usize {
+        self.held
+            .as_ref()
+            .map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// Whether it is all that there is.
+    pub(super) fn is_whole(&self) -> bool {
+        self.bytes() == self.room.bytes_max()
+    }
+
+    /// Grows until it has so many bytes. False if there is no room for that; then it stays as it is.
+    pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
+        let missing = bytes.saturating_sub(self.bytes());
+        let Ok(missing) = u32::try_from(missing) else {
+            return false;
+        };
+        if missing == 0 {
+            return true;
+        }
+        let free = Arc::clone(&self.room.free);
+        let Ok(more) = free.try_acquire_many_owned(missing) else {
+            return false;
+        };
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            None => self.held = Some(more),
+        }
+        true
+    }
+}
+
+/// Bytes of memory that a message takes, more or less.
+pub(super) fn bytes_of(message: &Stored) -> usize {
+    let headers = message.headers.iter();
+    let values = headers.flat_map(|headers| headers.iter().flat_map(|(_, values)| values));
+    let headers: usize = values.map(|value| value.as_str().len()).sum();
+    message.payload.len() + headers + MESSAGE_OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    #[test]
+    fn shares_have_no_more_than_there_is() {
+        let room = Room::new(10);
+        let (mut first, mut second) = (room.share(), room.share());
+        assert!(first.grow_to(0) && first.grow_to(6) && first.grow_to(5));
+        assert!(!second.grow_to(5) && second.grow_to(4));
+        assert!(!first.grow_to(7) && !first.is_whole());
+        assert!(!first.grow_to(usize::MAX));
+        drop(second);
+        assert!(first.grow_to(10) && first.is_whole());
+    }
+
+    #[test]
+    fn who_wants_all_of_it_is_the_next_one() {
+        let room = Room::new(10);
+        let (mut first, mut second) = (room.share(), room.share());
+        assert!(first.grow_to(3));
+        let mut waiting = Box::pin(room.whole());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(!second.grow_to(1), "what comes free is for who waits");
+        drop(first);
+        let mut whole = waiting.now_or_never().expect("nobody else has any");
+        assert!(whole.is_whole() && whole.grow_to(10) && !whole.grow_to(11));
+        drop(whole);
+        assert!(second.grow_to(10));
+    }
+}
