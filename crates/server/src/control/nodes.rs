@@ -140,7 +140,11 @@ impl Control {
                     page.users.extend(theirs.users);
                 }
                 Err(fault) => {
-                    tracing::warn!("members of another node are missing: {}", fault.detail());
+                    if fault.is_of_another_version() {
+                        nodes.remark_other_version(node);
+                    } else {
+                        tracing::warn!("members of another node are missing: {}", fault.detail());
+                    }
                     page.is_partial = true;
                 }
             }

@@ -10,6 +10,7 @@ mod asking;
 mod counts;
 mod hello;
 mod message;
+mod versions;
 
 pub(crate) use answering::{Answer, NodeAsk, answer};
 pub(crate) use asking::{Wanted, Whom};
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use versions::OtherVersions;
 
 /// Joins and leaves that wait to be told.
 const TOLD_MAX: usize = 65_536;
@@ -50,6 +52,7 @@ pub(crate) struct Nodes {
     needs_round: AtomicBool,
     /// Rounds that were begun.
     rounds: AtomicU64,
+    other_versions: OtherVersions,
     pub(crate) counts: NodesCounts,
 }
 
@@ -69,6 +72,7 @@ impl Nodes {
                 asks: HashMap::new(),
             }),
             rounds: AtomicU64::new(0),
+            other_versions: OtherVersions::default(),
             counts: NodesCounts::default(),
         }
     }

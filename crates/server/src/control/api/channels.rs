@@ -2,14 +2,13 @@
 
 use super::super::Control;
 use super::asking::{self, page_size};
-use super::everywhere::{Everywhere, Merged, parsed};
+use super::everywhere::{Everywhere, Merged, Results};
 use super::fault::{Code, Fault};
 use super::json::push_string;
 use super::method::{Request, Scope};
 use super::reply::{Json, Reply};
 use myriad_shard::{ChannelPattern, ChannelsPage, ChannelsWish, Inquiry, InquiryAnswer};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -95,17 +94,12 @@ impl From<Page<'_>> for ChannelsPage {
 }
 
 impl<'a> Everywhere<'a> for Channels<'a> {
-    fn merge(&self, results: &[&RawValue]) -> Merged {
+    fn merge(&self, results: &mut Results<'_>) -> Merged {
         let is_whole = self.limit.unwrap_or_default() == 0;
-        let merged = || -> Reply {
-            let channels_max = page_size(self.limit, CHANNELS_MAX)?;
-            let pages = results
-                .iter()
-                .map(|result| parsed::<Page<'_>>(result.get()).map(ChannelsPage::from));
-            let pages: Vec<_> = pages.collect::<Result<_, _>>()?;
-            merge(pages.into_iter(), channels_max, is_whole)
-        };
-        Merged::List(merged())
+        let pages: Vec<Page<'_>> = results.read();
+        let pages = pages.into_iter().map(ChannelsPage::from);
+        let channels_max = page_size(self.limit, CHANNELS_MAX);
+        Merged::List(channels_max.and_then(|max| merge(pages, max, is_whole)))
     }
 }
 
@@ -234,6 +228,7 @@ fn push_class(signs: &mut std::str::Chars<'_>, regex: &mut String) -> Option<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::value::RawValue;
 
     #[test]
     fn patterns_are_globs() {
@@ -284,7 +279,10 @@ mod tests {
             r#"{"channels":{"a":{"num_clients":3},"c":{"num_clients":4}}}"#,
         ];
         let results = results.map(|json| RawValue::from_string(json.into()).unwrap());
-        let Merged::List(reply) = request.merge(&[&results[0], &results[1]]) else {
+        let [ours, theirs] = &results;
+        let mut results = Results::new(ours);
+        results.push("b", theirs);
+        let Merged::List(reply) = request.merge(&mut results) else {
             unreachable!("channels are a list");
         };
         assert_eq!(

@@ -96,6 +96,28 @@ struct Page<'a> {
     cursor: Option<&'a str>,
 }
 
+/// Another node's page, by its answer; none if it does not answer, or in the form of another version, which is remarked.
+fn page_of<'j>(
+    node: &str,
+    answer: Option<&'j [u8]>,
+    remark: impl FnOnce(&str),
+) -> Result<Option<Page<'j>>, Fault> {
+    let Some(answer) = answer else {
+        return Ok(None);
+    };
+    match told(node, answer).and_then(|result| parsed(result.get())) {
+        Ok(page) => Ok(Some(page)),
+        // What is wrong with the request is the asker's fault on each node.
+        Err(fault) if fault.code == Code::BadRequest => Err(fault),
+        Err(fault) => {
+            if fault.is_of_another_version() {
+                remark(node);
+            }
+            Ok(None)
+        }
+    }
+}
+
 /// Where the connections of all nodes are read on: a node, and where a page begins there.
 fn split_cursor(cursor: &str) -> Result<(&str, &str), Fault> {
     match cursor.split_once('-') {
@@ -131,30 +153,25 @@ impl Connections<'_> {
             self.cursor = Some(from.to_owned().into());
             self.limit = i64::try_from(max - count).ok();
             let request = Json::of(&self).0;
-            let result = if name == nodes.name() {
-                let own = answer_node(control, Method::Connections, 0, &request).await?;
-                own.0
+            let (own, gathered);
+            let page = if name == nodes.name() {
+                own = answer_node(control, Method::Connections, 0, &request).await?;
+                Some(parsed(&own.0)?)
             } else {
                 let wanted = Wanted {
                     what: Method::Connections.name(),
                     seed: 0,
                     payload: request.into(),
                 };
-                let gathered = nodes.ask(Whom::One(name), wanted, deadline).await;
+                gathered = nodes.ask(Whom::One(name), wanted, deadline).await;
                 let answer = gathered.answers.first();
-                let result = answer.map(|(_, answer)| told(name, answer).map(RawValue::to_owned));
-                match result {
-                    Some(Ok(result)) => result.get().to_owned(),
-                    // What is wrong with the request is the asker's fault on each node.
-                    Some(Err(fault)) if fault.code == Code::BadRequest => return Err(fault),
-                    // It is busy, or of another version.
-                    Some(Err(_)) | None => {
-                        missing.push(&**name);
-                        continue;
-                    }
-                }
+                let answer = answer.map(|(_, answer)| &**answer);
+                page_of(name, answer, |node| nodes.remark_other_version(node))?
             };
-            let page: Page<'_> = parsed(&result)?;
+            let Some(page) = page else {
+                missing.push(&**name);
+                continue;
+            };
             count += page.connections.len();
             for (client, connection) in page.connections {
                 let comma = if all.is_empty() { "" } else { "," };
@@ -346,6 +363,37 @@ mod tests {
         assert_eq!(split_cursor("0f1e-3-70").unwrap(), ("0f1e", "3-70"));
         assert_eq!(split_cursor("0f1e-").unwrap(), ("0f1e", ""));
         assert!(split_cursor("0f1e").is_err());
+    }
+
+    #[test]
+    fn a_node_without_a_page_of_this_version_is_missing() {
+        let read = |answer: Option<&'static str>| {
+            let mut remarks = Vec::new();
+            let page = page_of("b", answer.map(str::as_bytes), |node| {
+                remarks.push(node.to_owned());
+            });
+            let found = page.map(|page| page.map(|page| page.connections.len()));
+            (found.map_err(|fault| fault.code), remarks)
+        };
+        let good = r#"{"result":{"connections":{"x":{}},"cursor":"0-1"}}"#;
+        assert_eq!(read(Some(good)), (Ok(Some(1)), vec![]));
+        assert_eq!(read(None), (Ok(None), vec![]));
+        let busy = r#"{"error":{"code":111,"detail":"wait"}}"#;
+        assert_eq!(read(Some(busy)), (Ok(None), vec![]));
+        for other in [
+            "",
+            "7",
+            r#"{"result":{}}"#,
+            r#"{"result":{"connections":[]}}"#,
+        ] {
+            assert_eq!(
+                read(Some(other)),
+                (Ok(None), vec!["b".to_owned()]),
+                "{other}"
+            );
+        }
+        let bad = r#"{"error":{"code":107,"detail":"no cursor"}}"#;
+        assert_eq!(read(Some(bad)), (Err(Code::BadRequest), vec![]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `disconnect`: ends connections.
 
 use super::super::Control;
-use super::everywhere::{Everywhere, Merged};
+use super::everywhere::{Everywhere, Merged, Results};
 use super::fault::Fault;
 use super::method::{Request, Scope};
 use super::orders::{self, Selection};
@@ -9,7 +9,6 @@ use super::reply::{Json, Reply};
 use myriad_shard::{ApplicationClose, Deed};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The code where the request has none: clients stay away.
@@ -86,7 +85,7 @@ impl<'a> Request<'a> for Disconnect<'a> {
 }
 
 impl<'a> Everywhere<'a> for Disconnect<'a> {
-    fn merge(&self, _results: &[&RawValue]) -> Merged {
+    fn merge(&self, _: &mut Results<'_>) -> Merged {
         Merged::Done
     }
 }

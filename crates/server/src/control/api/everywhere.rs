@@ -1,8 +1,8 @@
 //! Methods that concern the clients of all nodes of a cluster: each node answers for its own, and the asked one puts the results
 //! together.
 //!
-//! A list from which nodes are missing is still of use, and says which: `unanswered_nodes`. An order that a node has not confirmed fails:
-//! whoever disconnects a user must not believe that it is done.
+//! A list from which nodes are missing is still of use, and says which: `unanswered_nodes`. A node whose answer has the form of another
+//! version is one of them. An order that a node has not confirmed fails: whoever disconnects a user must not believe that it is done.
 
 use super::super::Control;
 use super::fault::{Code, Fault};
@@ -27,7 +27,42 @@ pub(super) trait Everywhere<'a>: Request<'a> + Serialize {
     fn settle(&mut self) {}
 
     /// Puts the results of all nodes together. None says anything for methods that do something: that they do it is all.
-    fn merge(&self, results: &[&RawValue]) -> Merged;
+    fn merge(&self, results: &mut Results<'_>) -> Merged;
+}
+
+/// The results of nodes, each in the form of its version.
+pub(super) struct Results<'j> {
+    /// By the nodes' names. This node's own is the first.
+    all: Vec<(&'j str, &'j RawValue)>,
+    /// The nodes whose results have another version's form.
+    unreadable: Vec<&'j str>,
+}
+
+impl<'j> Results<'j> {
+    /// The result of this node.
+    pub(super) fn new(own: &'j RawValue) -> Self {
+        Self {
+            all: vec![("this node", own)],
+            unreadable: Vec::new(),
+        }
+    }
+
+    /// The result of another node.
+    pub(super) fn push(&mut self, node: &'j str, result: &'j RawValue) {
+        self.all.push((node, result));
+    }
+
+    /// Those that have this version's form. The nodes of the others count as not answering.
+    pub(super) fn read<T: Deserialize<'j>>(&mut self) -> Vec<T> {
+        let mut read = Vec::with_capacity(self.all.len());
+        for &(node, result) in &self.all {
+            match serde_json::from_str(result.get()) {
+                Ok(result) => read.push(result),
+                Err(_) => self.unreadable.push(node),
+            }
+        }
+        read
+    }
 }
 
 /// What comes of the results of all nodes.
@@ -102,26 +137,34 @@ pub(in super::super) async fn answer_node(
     command.answer_node(control, seed).await
 }
 
-/// One answer of the results of all nodes.
+/// One answer of the results of all nodes. `remark` names each whose answer has the form of another version.
 pub(super) fn put_together<'a>(
     request: &impl Everywhere<'a>,
     own: Json,
     others: &Gathered,
+    mut remark: impl FnMut(&str),
 ) -> Reply {
     let own = RawValue::from_string(own.0).expect("results are JSON");
-    let mut results = vec![&*own];
+    let mut results = Results::new(&own);
     let mut missing: Vec<&str> = others.missing.iter().map(|node| &**node).collect();
     let mut refused = None;
     for (node, answer) in &others.answers {
         match told(node, answer) {
-            Ok(result) => results.push(result),
+            Ok(result) => results.push(node, result),
             Err(fault) => {
+                if fault.is_of_another_version() {
+                    remark(node);
+                }
                 missing.push(node);
                 refused.get_or_insert(fault);
             }
         }
     }
-    match (request.merge(&results), refused) {
+    let merged = request.merge(&mut results);
+    let Results { all, unreadable } = results;
+    unreadable.iter().for_each(|node| remark(node));
+    missing.extend(unreadable);
+    match (merged, refused) {
         // The list of a node is too long for a whole one, and so is that of all.
         (Merged::List(_), Some(fault)) if fault.code == Code::LimitExceeded => Err(fault),
         (Merged::List(list), _) => list.map(|list| with_missing(list, &missing)),
@@ -131,7 +174,7 @@ pub(super) fn put_together<'a>(
             Code::Internal,
             format!(
                 "done on {} nodes, but node {} did not answer in time; send the request again",
-                results.len(),
+                all.len(),
                 missing.join(", ")
             ),
         )),
@@ -199,8 +242,20 @@ mod tests {
     }
 
     fn of<'a, R: Everywhere<'a>>(request: &'a str, own: &str, others: &Gathered) -> Reply {
+        let (reply, _) = with_remarks::<R>(request, own, others);
+        reply
+    }
+
+    fn with_remarks<'a, R: Everywhere<'a>>(
+        request: &'a str,
+        own: &str,
+        others: &Gathered,
+    ) -> (Reply, Vec<String>) {
         let request: R = serde_json::from_str(request).unwrap();
-        put_together(&request, Json(own.into()), others)
+        let mut remarks = Vec::new();
+        let remark = |node: &str| remarks.push(node.to_owned());
+        let reply = put_together(&request, Json(own.into()), others, remark);
+        (reply, remarks)
     }
 
     #[test]
@@ -249,5 +304,31 @@ mod tests {
             list(gathered(&[("b", long)], &[])).unwrap_err().code,
             Code::LimitExceeded
         );
+    }
+
+    #[test]
+    fn a_node_of_another_version_is_missing_in_a_list() {
+        let own = r#"{"presence":{"x":{"user":"1"}}}"#;
+        let list = |others: &[(&str, &str)]| {
+            let others = gathered(others, &["c"]);
+            let (reply, remarks) = with_remarks::<Presence<'_>>(r#"{"channel":"a"}"#, own, &others);
+            (reply.unwrap().0, remarks)
+        };
+        let good = ("a", r#"{"result":{"presence":{"y":{"user":"2"}}}}"#);
+        for other in [
+            r#"{"result":{"members":[]}}"#,
+            r#"{"result":{"presence":[]}}"#,
+            r#"{"result":7}"#,
+            "",
+        ] {
+            let (json, remarks) = list(&[good, ("b", other)]);
+            let expected =
+                r#"{"presence":{"x":{"user":"1"},"y":{"user":"2"}},"unanswered_nodes":["c","b"]}"#;
+            assert_eq!(json, expected, "{other}");
+            assert_eq!(remarks, ["b"]);
+        }
+        let busy = r#"{"error":{"code":111,"detail":"wait"}}"#;
+        let (_, remarks) = list(&[good, ("b", busy)]);
+        assert_eq!(remarks, [""; 0], "it is of this version");
     }
 }

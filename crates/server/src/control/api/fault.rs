@@ -99,6 +99,8 @@ pub(crate) struct Fault {
 enum Server {
     Busy,
     Draining,
+    /// Another node answers in a form that this one does not know. There is no status for that.
+    OfAnotherVersion,
 }
 
 #[derive(Serialize)]
@@ -134,10 +136,16 @@ impl Fault {
 
     /// What another node answers cannot be read. `what` is the node, or what is wrong.
     pub(super) fn of_another_version(what: &impl std::fmt::Display) -> Self {
-        Self::new(
-            Code::Internal,
-            format!("a node answers in a form of another version: {what}"),
-        )
+        let detail = format!("a node answers in a form of another version: {what}");
+        Self {
+            server: Some(Server::OfAnotherVersion),
+            ..Self::new(Code::Internal, detail)
+        }
+    }
+
+    /// Whether it is that.
+    pub(in super::super) fn is_of_another_version(&self) -> bool {
+        self.server == Some(Server::OfAnotherVersion)
     }
 
     /// The server is shutting down.
@@ -210,6 +218,7 @@ impl Fault {
         match self.server? {
             Server::Busy => Some(Refusal::busy(self.detail.clone())),
             Server::Draining => Some(Refusal::draining()),
+            Server::OfAnotherVersion => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::Control;
 use super::asking;
-use super::everywhere::{self, Everywhere, Merged, parsed};
+use super::everywhere::{self, Everywhere, Merged, Results};
 use super::fault::Fault;
 use super::json::push_string;
 use super::method::{Request, Scope};
@@ -75,16 +75,11 @@ struct Nodes<'a> {
 }
 
 impl<'a> Everywhere<'a> for Info {
-    fn merge(&self, results: &[&RawValue]) -> Merged {
-        let merge = || -> Reply {
-            let mut all = Vec::new();
-            for result in results {
-                let read: Nodes<'_> = parsed(result.get())?;
-                all.extend(read.nodes.iter().map(|node| node.get()));
-            }
-            Ok(Json(format!(r#"{{"nodes":[{}]}}"#, all.join(","))))
-        };
-        Merged::List(merge())
+    fn merge(&self, results: &mut Results<'_>) -> Merged {
+        let all: Vec<Nodes<'_>> = results.read();
+        let nodes = all.iter().flat_map(|one| &one.nodes);
+        let nodes: Vec<_> = nodes.map(|node| node.get()).collect();
+        Merged::List(Ok(Json(format!(r#"{{"nodes":[{}]}}"#, nodes.join(",")))))
     }
 }
 

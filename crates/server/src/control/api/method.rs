@@ -54,7 +54,8 @@ macro_rules! answer {
             let mut request = $request;
             let json = everywhere::written_request(&mut request);
             let (own, others) = everywhere::ask_all($control, nodes, Method::$variant, json).await;
-            everywhere::put_together(&request, own?, &others)
+            let remark = |node: &str| nodes.remark_other_version(node);
+            everywhere::put_together(&request, own?, &others, remark)
         } else {
             $request.answer($control).await
         }

@@ -1,7 +1,7 @@
 //! `refresh`: says when connections expire.
 
 use super::super::Control;
-use super::everywhere::{Everywhere, Merged};
+use super::everywhere::{Everywhere, Merged, Results};
 use super::method::{Request, Scope};
 use super::orders::{self, Selection, information, time_left};
 use super::reply::{Json, Reply};
@@ -61,7 +61,7 @@ impl<'a> Request<'a> for Refresh<'a> {
 }
 
 impl<'a> Everywhere<'a> for Refresh<'a> {
-    fn merge(&self, _results: &[&RawValue]) -> Merged {
+    fn merge(&self, _: &mut Results<'_>) -> Merged {
         Merged::Done
     }
 }

@@ -1,7 +1,7 @@
 //! `revoke_token` and `invalidate_user_tokens`: tokens that count no more, and the end of the connections that were opened with them.
 
 use super::super::Control;
-use super::everywhere::{Everywhere, Merged};
+use super::everywhere::{Everywhere, Merged, Results};
 use super::fault::{Code, Fault};
 use super::method::{Request, Scope};
 use super::orders::{end_revoked, unix_now};
@@ -9,7 +9,6 @@ use super::reply::{Json, Reply};
 use crate::auth::RevocationError;
 use myriad_shard::{RevokedTokens, Users};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -61,7 +60,7 @@ impl<'a> Request<'a> for RevokeToken<'a> {
 }
 
 impl<'a> Everywhere<'a> for RevokeToken<'a> {
-    fn merge(&self, _results: &[&RawValue]) -> Merged {
+    fn merge(&self, _: &mut Results<'_>) -> Merged {
         Merged::Done
     }
 }
@@ -93,7 +92,7 @@ impl<'a> Everywhere<'a> for InvalidateUserTokens<'a> {
         self.issued_before = Some(before.unwrap_or_else(|| unix_now() + 1));
     }
 
-    fn merge(&self, _results: &[&RawValue]) -> Merged {
+    fn merge(&self, _: &mut Results<'_>) -> Merged {
         Merged::Done
     }
 }

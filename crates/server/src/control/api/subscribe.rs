@@ -1,7 +1,7 @@
 //! `subscribe`: subscribes clients that are connected.
 
 use super::super::Control;
-use super::everywhere::{Everywhere, Merged};
+use super::everywhere::{Everywhere, Merged, Results};
 use super::fault::Fault;
 use super::history::Since;
 use super::method::{Request, Scope};
@@ -124,7 +124,7 @@ impl<'a> Request<'a> for Subscribe<'a> {
 }
 
 impl<'a> Everywhere<'a> for Subscribe<'a> {
-    fn merge(&self, _results: &[&RawValue]) -> Merged {
+    fn merge(&self, _: &mut Results<'_>) -> Merged {
         Merged::Done
     }
 }

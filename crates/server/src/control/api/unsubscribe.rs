@@ -1,14 +1,13 @@
 //! `unsubscribe`: ends subscriptions.
 
 use super::super::Control;
-use super::everywhere::{Everywhere, Merged};
+use super::everywhere::{Everywhere, Merged, Results};
 use super::method::{Request, Scope};
 use super::orders::{self, Selection};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
 use myriad_shard::Deed;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -60,7 +59,7 @@ impl<'a> Request<'a> for Unsubscribe<'a> {
 }
 
 impl<'a> Everywhere<'a> for Unsubscribe<'a> {
-    fn merge(&self, _results: &[&RawValue]) -> Merged {
+    fn merge(&self, _: &mut Results<'_>) -> Merged {
         Merged::Done
     }
 }
