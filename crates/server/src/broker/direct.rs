@@ -18,10 +18,11 @@ use time::format_description::well_known::Rfc3339;
 const BATCH_MAX: usize = 1_024;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Headers of JetStream's own.
-const OWN: [&str; 6] = [
+const OWN: [&str; 7] = [
     "Nats-Subject",
     "Nats-Sequence",
     "Nats-Last-Sequence",
+    "Nats-Msg-Size",
     "Nats-Time-Stamp",
     "Nats-Num-Pending",
     "Nats-UpTo-Sequence",

@@ -41,29 +41,31 @@ impl Republishing {
         if message.sid == self.answers {
             return extent(&message).map(|extent| Some(Heard::Fence(extent)));
         }
-        Ok(self.republished(message).map(Heard::Message))
+        Ok(republished(&self.subjects, message).map(Heard::Message))
     }
+}
 
-    fn republished(&self, message: RawMessage) -> Option<Republished> {
-        let RawMessage {
-            headers: block,
-            payload,
-            subject,
-            ..
-        } = message;
-        let block = block?;
-        // A piece of the buffer that it was read to would keep all of that in memory while the message is held back.
-        let payload = Bytes::copy_from_slice(&payload);
-        let stored = stored(&block, payload)?;
-        // Anybody may publish here. What is not from the stream says so by its place.
-        let is_from_stream =
-            self.subjects.republished(&stored.subject).as_deref() == Some(&*subject);
-        // They are parsed once, if they can be.
-        let own = stored.headers.is_none().then(|| own_headers(&block));
-        let headers = stored.headers.as_ref().or(own.as_ref());
-        let previous = number(headers, "Nats-Last-Sequence")?;
-        is_from_stream.then_some(Republished { stored, previous })
-    }
+/// A message that a stream has republished; none if it is not whole, or not from the stream.
+fn republished(subjects: &Subjects, message: RawMessage) -> Option<Republished> {
+    let RawMessage {
+        headers: block,
+        payload,
+        subject,
+        ..
+    } = message;
+    let block = block?;
+    // A piece of the buffer that it was read to would keep all of that in memory while the message is held back.
+    let payload = Bytes::copy_from_slice(&payload);
+    let stored = stored(&block, payload)?;
+    // Anybody may publish here. What is not from the stream says so by its place.
+    let is_from_stream = subjects.republished(&stored.subject).as_deref() == Some(&*subject);
+    // They are parsed once, if they can be.
+    let own = stored.headers.is_none().then(|| own_headers(&block));
+    let headers = stored.headers.as_ref().or(own.as_ref());
+    let previous = number(headers, "Nats-Last-Sequence")?;
+    // An operator may have told the stream to republish headers only. Then it is as if the message had been lost on its way.
+    let has_lost_data = stored.payload.is_empty() && number(headers, "Nats-Msg-Size").is_some();
+    (is_from_stream && !has_lost_data).then_some(Republished { stored, previous })
 }
 
 impl Listener for Republishing {
@@ -107,5 +109,41 @@ fn extent(message: &RawMessage) -> Result<Extent, FeedError> {
             last: info.state.last_sequence,
         }),
         Response::Err { error } => Err(failed(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(subject: &str, own: &str, payload: &'static [u8]) -> RawMessage {
+        let place = "Nats-Subject: my.h.log.log:a\r\nNats-Sequence: 7\r\nNats-Last-Sequence: 5";
+        let time = "Nats-Time-Stamp: 2026-11-22T10:00:00Z";
+        let block = format!("NATS/1.0\r\n{place}\r\n{time}\r\n{own}\r\n");
+        RawMessage {
+            subject: subject.into(),
+            sid: 1,
+            reply: None,
+            headers: Some(block.into()),
+            payload: Bytes::from_static(payload),
+        }
+    }
+
+    #[test]
+    fn what_a_stream_republishes_is_heard_if_it_is_whole() {
+        let subjects = Subjects::new("my").expect("a prefix");
+        let subject = subjects.republished("my.h.log.log:a");
+        let subject = subject.expect("a stored subject");
+        let heard = |message| {
+            let heard = republished(&subjects, message)?;
+            Some((heard.stored.sequence, heard.previous))
+        };
+        assert_eq!(heard(message(&subject, "", b"1")), Some((7, 5)));
+        assert_eq!(heard(message(&subject, "", b"")), Some((7, 5)), "a removal");
+        assert_eq!(heard(message("my.r.log.log:b", "", b"1")), None);
+        // Without its data, and with a header of a publisher that looks like it.
+        let size = "Nats-Msg-Size: 1\r\n";
+        assert_eq!(heard(message(&subject, size, b"")), None);
+        assert_eq!(heard(message(&subject, size, b"1")), Some((7, 5)));
     }
 }

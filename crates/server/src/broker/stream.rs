@@ -106,9 +106,14 @@ fn differs(found: &Config, wanted: &Config) -> Option<String> {
     if let (Some(found), Some(wanted)) = (&found.republish, &wanted.republish)
         && !is_same_way(found, wanted)
     {
+        let what = if found.headers_only {
+            "only the headers of its messages"
+        } else {
+            "its messages"
+        };
         return Some(format!(
-            "republishes its messages to {}; remove that, or set broker-interest = stream",
-            found.destination
+            "republishes {what}, {} to {}; remove that with nats stream edit --no-republish, and this node sets what it needs, or set broker-interest = stream",
+            found.source, found.destination
         ));
     }
     breaks_promises(found).map(str::to_owned)
@@ -268,5 +273,33 @@ mod tests {
         };
         let widened = widened(&good, &wanted).expect("keys are forgotten too early");
         assert_eq!(widened.duplicate_window, DUPLICATE_WINDOW);
+    }
+
+    #[test]
+    fn a_stream_that_republishes_in_another_way_says_what_to_do() {
+        let way = |destination: &str, headers_only| Config {
+            republish: Some(Republish {
+                source: "my.h.~.>".to_owned(),
+                destination: destination.to_owned(),
+                headers_only,
+            }),
+            ..keeping(10, 60)
+        };
+        let wanted = way("my.r.~.>", false);
+        assert_eq!(differs(&wanted, &wanted), None);
+        assert_eq!(differs(&keeping(10, 60), &wanted), None, "it is added");
+        assert_eq!(
+            differs(&way("other.>", false), &keeping(10, 60)),
+            None,
+            "a node that reads the stream whole does not need it"
+        );
+        for (found, words) in [
+            (way("other.>", false), "its messages, my.h.~.> to other.>;"),
+            (way("my.r.~.>", true), "only the headers"),
+        ] {
+            let why = differs(&found, &wanted).expect("it is another way");
+            assert!(why.contains(words), "{why}");
+            assert!(why.contains("remove that"), "{why}");
+        }
     }
 }
