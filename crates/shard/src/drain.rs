@@ -1,4 +1,5 @@
-//! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once.
+//! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once. A client that waits for the
+//! answer to a command, such as the place of its publication, gets it first, unless the window ends before.
 //! Changes `admission`; closes connections by the methods of `closing`.
 
 use crate::marks::{Happening, hit};
@@ -6,6 +7,8 @@ use crate::shard::Shard;
 use crate::transport::Refused;
 use myriad_hub::{CloseReason, Hub, Now, Phase};
 use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A drain under way.
@@ -15,8 +18,12 @@ pub(crate) struct Drain {
     over: Duration,
     /// Connections to close, as of the beginning; later ones are answered 503.
     indices: Vec<u32>,
-    /// How many of them have been closed.
+    /// How many of them have been closed, or are below.
     closed: usize,
+    /// Clients whose turn has come, and who wait for answers.
+    waiting: VecDeque<Key>,
+    /// Clients who wait for none any more. The last answer leaves at the end of the turn, and they are closed in the next one.
+    answered: Vec<Key>,
     accepting: bool,
 }
 
@@ -27,6 +34,8 @@ impl Drain {
             over,
             indices: hub.connection_indices().collect(),
             closed: 0,
+            waiting: VecDeque::new(),
+            answered: Vec::new(),
             accepting: true,
         }
     }
@@ -64,18 +73,22 @@ impl<R: Reactor> Shard<R> {
         };
         self.hub
             .end_lingering(now, true, &mut self.turn_end.emptied_channels);
+        self.drain_answered(&mut drain, now);
         let due = drain.due(now).min(drain.closed + self.settings.slice_max);
         for nth in drain.closed..due {
             let index = drain.indices[nth];
             // The index may name a later connection by now. It is closed too: the drain waits for all to end.
-            if self
-                .hub
-                .key_of(index)
-                .is_some_and(|key| self.hub.contains(key))
-            {
+            let key = self.hub.key_of(index);
+            if let Some(key) = key.filter(|key| self.hub.contains(*key)) {
                 let is_later = self.hub.connection(index).opened > drain.began.tick();
                 hit!(DrainReused if is_later);
-                self.drain_connection(index, now);
+                if self.waits_for_answer(key) {
+                    drain.waiting.push_back(key);
+                } else if self.hub.connection(index).has_session() {
+                    drain.answered.push(key);
+                } else {
+                    self.drain_connection(index, now);
+                }
             } else {
                 hit!(DrainGone);
             }
@@ -95,6 +108,35 @@ impl<R: Reactor> Shard<R> {
         }
         self.admission.drain = Some(drain);
         is_over && self.hub.connection_count() == 0
+    }
+
+    /// Closes those whose last answers have left, and looks who has been answered since.
+    fn drain_answered(&mut self, drain: &mut Drain, now: Now) {
+        for key in std::mem::take(&mut drain.answered) {
+            if self.hub.contains(key) {
+                self.drain_connection(key.index, now);
+            }
+        }
+        for _ in 0..drain.waiting.len().min(self.settings.slice_max) {
+            let Some(key) = drain.waiting.pop_front() else {
+                return;
+            };
+            if self.waits_for_answer(key) {
+                drain.waiting.push_back(key);
+            } else {
+                drain.answered.push(key);
+            }
+        }
+    }
+
+    /// Whether an open connection is that of a client with a command that is not answered.
+    fn waits_for_answer(&self, key: Key) -> bool {
+        if !self.hub.contains(key) {
+            return false;
+        }
+        let connection = self.hub.connection(key.index);
+        let is_open = connection.phase == Phase::Open;
+        is_open && connection.has_session() && self.hub.session(key.index).tickets_open > 0
     }
 
     fn drain_connection(&mut self, index: u32, now: Now) {

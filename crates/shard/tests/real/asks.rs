@@ -16,6 +16,7 @@ on_both_drivers!(
     a_command_is_answered_at_its_deadline,
     the_answer_to_a_client_that_has_gone_is_dropped,
     a_drain_does_not_wait_for_answers,
+    a_drain_with_time_lets_clients_have_their_answers,
     answered_commands_leave_no_tickets,
 );
 
@@ -256,6 +257,27 @@ fn a_drain_does_not_wait_for_answers(driver: Driver) {
         myriad_shard::AskAnswer::Refused(ErrorCode::NotAvailable.into()),
     );
     assert_eq!(mesh.available().asks_max, limits.asks_max + 1);
+}
+
+fn a_drain_with_time_lets_clients_have_their_answers(driver: Driver) {
+    let options = Options {
+        shards: 1,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    client.send(&rpc(2, "a"));
+    let ask = node.asked();
+    let mut others: Vec<_> = (0..19).map(|_| Client::open(&node)).collect();
+    // One is closed each second, the first one at once.
+    node.drain(Duration::from_secs(20));
+    assert_eq!(others[0].close_code(), 3001);
+    node.answer(ask, ErrorCode::NotAvailable);
+    assert_eq!(client.read()["error"]["code"], 108);
+    assert_eq!(client.close_code(), 3001);
+    // With nobody left, the drain does not last longer.
+    drop((client, others));
+    node.finish();
 }
 
 fn answered_commands_leave_no_tickets(driver: Driver) {
