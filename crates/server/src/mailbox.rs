@@ -137,6 +137,11 @@ impl ControlPlane for ThroughMailbox {
 }
 
 impl<E> Letters<E> {
+    /// Takes what was posted by now, whether the pipe has said so or not.
+    pub(crate) fn take(&self) -> Vec<E> {
+        self.mailbox.take()
+    }
+
     /// Waits until there are events, and takes all.
     pub(crate) async fn next(&mut self) -> io::Result<Vec<E>> {
         loop {
@@ -206,6 +211,20 @@ mod tests {
                 [Some(Ok(position)), Some(Err(NotPublished::Ended))]
             );
         });
+    }
+
+    #[test]
+    fn what_was_posted_can_be_taken_at_once() {
+        let runtime = runtime();
+        let (mailbox, mut events) = runtime.block_on(async { mailbox().unwrap() });
+        mailbox.post(1);
+        mailbox.post(2);
+        assert_eq!(events.take(), [1, 2]);
+        assert_eq!(events.take(), [0; 0]);
+        // The byte for these is still in the pipe.
+        mailbox.post(3);
+        let next = runtime.block_on(events.next());
+        assert_eq!(next.unwrap(), [3]);
     }
 
     #[test]

@@ -336,6 +336,7 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
     tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
     Supervisor {
         config,
+        broker,
         webhooks,
         plan,
         control,
@@ -405,6 +406,8 @@ fn wakers(shards: usize) -> Result<Vec<Waker>, ServerError> {
 /// Follows the shards from their start over their answers to the end of their drain.
 struct Supervisor {
     config: Config,
+    /// None where homes order their channels.
+    broker: Option<Broker>,
     /// None where nobody is told what happens.
     webhooks: Option<Webhooks>,
     plan: Plan,
@@ -475,6 +478,22 @@ impl Supervisor {
             }
         }
         self.stage.send_replace(Stage::Stopped);
+        let draining_since = draining_since.await;
+        self.finish(&admission, &mut events, draining_since).await;
+        for handle in threads.handles.drain(..) {
+            // Each has said that it is finished, and panics were reported by then.
+            let _ = handle.join();
+        }
+        Ok(())
+    }
+
+    /// No shard runs any more: answers the last publishers, and tells the application what is left to tell.
+    async fn finish(
+        &mut self,
+        admission: &Admission,
+        events: &mut Letters<ShardEvent>,
+        draining_since: Result<Instant, JoinError>,
+    ) {
         if let Some(nodes) = &self.control.nodes {
             nodes.leave().await;
         }
@@ -483,18 +502,20 @@ impl Supervisor {
             Some(_) => LAST_PUBLICATIONS_TIMEOUT,
             None => LAST_ANSWERS_TIMEOUT,
         };
-        let answers = tokio::time::timeout(patience, admission.emptied());
-        let notices = self.finish_webhooks(draining_since.await);
+        let mut broker = self.broker.take();
+        let answers = tokio::time::timeout(patience, async {
+            admission.emptied().await;
+            // Clients who have gone may have left publications behind.
+            if let Some(broker) = &mut broker {
+                broker.finish().await;
+            }
+        });
+        let notices = self.finish_webhooks(draining_since);
         let last = async { tokio::join!(answers, notices) };
         tokio::select! {
             _ = last => {}
-            () = settle_last(&control, &mut events) => {}
+            () = settle_last(&control, events) => {}
         }
-        for handle in threads.handles.drain(..) {
-            // Each has said that it is finished, and panics were reported by then.
-            let _ = handle.join();
-        }
-        Ok(())
     }
 
     /// Takes in connections from the shards and from the control plane's own listener.

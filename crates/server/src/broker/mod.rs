@@ -51,6 +51,7 @@ use jetstream::Jetstream;
 use link::Link;
 use myriad_shard::{BrokerTask, Mesh, Namespaces};
 use servers::Servers;
+use std::convert::Infallible;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,6 +71,8 @@ pub(crate) struct Broker {
     mesh: Option<oneshot::Sender<Mesh>>,
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
+    /// Fails when the thread ends.
+    ended: oneshot::Receiver<Infallible>,
 }
 
 /// What others may know of a broker.
@@ -80,6 +83,8 @@ pub(crate) struct State {
     live: AtomicUsize,
     /// Its figures.
     pub(crate) counts: BrokerCounts,
+    /// Whether the thread is to end when it has published what it was given.
+    finish: Notify,
     /// Whether the thread is to end.
     stop: Notify,
 }
@@ -107,10 +112,12 @@ impl Broker {
         });
         let (started, starting) = sync_channel(1);
         let (mesh, meshes) = oneshot::channel();
+        let (ending, ended) = oneshot::channel();
         let known = Arc::clone(&state);
         let thread = std::thread::Builder::new()
             .name("broker".into())
             .spawn(move || {
+                let _ending = ending;
                 let ended = occupy(open(settings, namespaces, node, known), &started, meshes);
                 if let Err(error) = ended {
                     let _ = started.send(Err(error));
@@ -127,6 +134,7 @@ impl Broker {
             mesh: Some(mesh),
             state,
             thread: Some(thread),
+            ended,
         })
     }
 
@@ -153,6 +161,13 @@ impl Broker {
         if let Some(sender) = self.mesh.take() {
             let _ = sender.send(mesh);
         }
+    }
+
+    /// Waits until all that it was given is published, or refused, and its thread has ended. That takes no longer than a publication may
+    /// take. To be called once, when nobody publishes any more.
+    pub(crate) async fn finish(&mut self) {
+        self.state.finish.notify_one();
+        let _ = (&mut self.ended).await;
     }
 }
 
@@ -255,7 +270,7 @@ async fn run(opened: Opened, mesh: Mesh) {
     let _ = tokio::time::timeout(FLUSH_TIMEOUT, client.flush()).await;
 }
 
-/// Reads all logs, and publishes, until the server ends.
+/// Reads all logs, and publishes, until there is nothing more to publish.
 async fn work(link: Arc<Link>, homes: Arc<dyn Homes>, letters: Letters<BrokerTask>) {
     for log in &link.logs {
         let (link, homes, log) = (Arc::clone(&link), Arc::clone(&homes), Arc::clone(log));

@@ -52,7 +52,7 @@ enum Ended {
 
 type UnderWay = FuturesUnordered<BoxFuture<'static, Ended>>;
 
-/// Publishes until the server ends.
+/// Publishes, until the node ends and has nothing to publish any more.
 pub(super) async fn run(link: Arc<Link>, homes: Arc<dyn Homes>, mut letters: Letters<BrokerTask>) {
     let mut publisher = Publisher {
         lines: link.logs.iter().map(|_| Line::new(UNDER_WAY_MAX)).collect(),
@@ -61,11 +61,16 @@ pub(super) async fn run(link: Arc<Link>, homes: Arc<dyn Homes>, mut letters: Let
         link,
         homes,
     };
+    let state = Arc::clone(&publisher.link.state);
+    let mut is_finishing = false;
     let mut under_way = UnderWay::new();
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         publisher.send_waiting(&under_way);
+        if is_finishing && publisher.is_idle() {
+            return;
+        }
         tokio::select! {
             // In an order that is always the same. Nothing starves: checks come by time, and each task and each end is one publication.
             biased;
@@ -82,6 +87,12 @@ pub(super) async fn run(link: Arc<Link>, homes: Arc<dyn Homes>, mut letters: Let
                     return;
                 }
             },
+            () = state.finish.notified(), if !is_finishing => {
+                is_finishing = true;
+                for task in letters.take() {
+                    publisher.handle_task(task);
+                }
+            }
         }
     }
 }
@@ -118,6 +129,11 @@ impl Publisher {
             let link = Arc::clone(&self.link);
             under_way.push(Box::pin(send(link, channel, live)));
         }
+    }
+
+    /// Whether every publication has come to its end.
+    fn is_idle(&self) -> bool {
+        self.live.is_empty() && self.lines.iter().all(Line::is_empty)
     }
 
     fn handle_task(&mut self, task: BrokerTask) {

@@ -17,8 +17,10 @@
 mod acknowledged;
 mod cloud;
 mod crowd;
+mod ending;
 mod frozen;
 mod node;
+mod pair;
 mod plan;
 mod reached;
 mod truth;

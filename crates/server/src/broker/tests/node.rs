@@ -207,6 +207,8 @@ pub(super) struct Node {
     homes: Arc<NodeHomes>,
     letters: Arc<Mailbox<BrokerTask>>,
     pub(super) freezer: Freezer,
+    publisher: JoinHandle<()>,
+    /// All others.
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -257,12 +259,10 @@ impl Node {
             by_channel,
         ));
         let freezer = Freezer::default();
+        let reader = read(&link, &homes, &freezer);
         let publisher = publisher::run(Arc::clone(&link), seam(&homes), coming);
-        let tasks = vec![
-            read(&link, &homes, &freezer),
-            tokio::spawn(freezer.task(publisher)),
-            tokio::spawn(freezer.task(tick(Arc::clone(&homes)))),
-        ];
+        let publisher = tokio::spawn(freezer.task(publisher));
+        let ticks = tokio::spawn(freezer.task(tick(Arc::clone(&homes))));
         Self {
             number,
             client,
@@ -271,16 +271,28 @@ impl Node {
             homes,
             letters,
             freezer,
-            tasks,
+            publisher,
+            tasks: vec![reader, ticks],
         }
     }
 
     /// Ends at once, as a process that is killed.
     pub(super) fn kill(self) {
+        self.publisher.abort();
         for task in &self.tasks {
             task.abort();
         }
         self.client.cut();
+    }
+
+    /// Begins to end in order: nobody publishes on it any more.
+    pub(super) fn finish(&self) {
+        self.state.finish.notify_one();
+    }
+
+    /// Whether it has nothing to publish any more.
+    pub(super) fn has_finished(&self) -> bool {
+        self.publisher.is_finished()
     }
 
     pub(super) fn join(&self, subscriber: usize, channel: usize, serial: u32) {
