@@ -122,7 +122,7 @@ mod tests {
         let block = format!("NATS/1.0\r\n{place}\r\n{time}\r\n{own}\r\n");
         RawMessage {
             subject: subject.into(),
-            sid: 1,
+            sid: Sid(1),
             reply: None,
             headers: Some(block.into()),
             payload: Bytes::from_static(payload),

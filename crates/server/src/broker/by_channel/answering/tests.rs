@@ -57,7 +57,11 @@ impl Servers for OneChannel {
         unreachable!("nobody listens")
     }
 
-    fn lasts<'a>(&'a self, _: &'a Log, _: &'a [String]) -> BoxFuture<'a, Result<Lasts, FeedError>> {
+    fn last_by_subject<'a>(
+        &'a self,
+        _: &'a Log,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<LastBySubject, FeedError>> {
         unreachable!("last messages are known")
     }
 
@@ -145,12 +149,12 @@ fn fill_up_to(place: u64) -> Fill {
     loop {
         match interest.poll_task().expect("the channel lacks something") {
             Task::Ask(asked) => {
-                let lasts = LastOnes {
+                let last = LastByChannel {
                     watermark: place,
                     first: 1,
                     places: BTreeMap::from([(Arc::clone(&channel), place)]),
                 };
-                interest.handle_lasts(&asked, &lasts);
+                interest.handle_last_by_channel(&asked, &last);
             }
             Task::Fill(fill) => return fill,
             _ => {}
