@@ -139,6 +139,13 @@ class Crowd:
                 return
         raise RuntimeError(f"the crowd has ended before it was connected:\n{self.process.last_words()}")
 
+    def wait_until_received(self, messages):
+        """Until its clients have received so many messages."""
+        for event in self.events():
+            if event["event"] == "progress" and event["messages"] >= messages:
+                return
+        raise RuntimeError(f"the crowd has ended before it received {messages:,} messages:\n{self.process.last_words()}")
+
     def finish(self):
         """Waits for its end. Returns its report. Every client was connected."""
         for _ in self.events():

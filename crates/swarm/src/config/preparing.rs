@@ -145,15 +145,29 @@ impl Config {
         let here = Here::probe(driver);
         let ports = here.ports_per_source();
         let terminals = u64::from(own.terminals);
-        let sources = Sources::plan(&self.sources, &self.targets, terminals, ports)?;
+        let plan = |terminals| {
+            let connections = self.with_one_target_gone(terminals);
+            Sources::plan(&self.sources, &self.targets, connections, ports)
+        };
+        let sources = plan(terminals)?;
         notices.extend(here.warnings(&self.targets, &sources, terminals));
         if !matches!(sources, Sources::Loopback { .. }) {
             return Ok((sources, u64::from(own.first_terminal)));
         }
         // Of these there are enough for all, so that agents on one machine do not share them.
         let whole = u64::from(deal.terminals());
-        let sources = Sources::plan(&self.sources, &self.targets, whole, ports)?;
-        Ok((sources, 0))
+        Ok((plan(whole)?, 0))
+    }
+
+    /// Connections of a crowd that has as many to each target as this one may come to have: where clients come back elsewhere, the others
+    /// share those of a target that is gone.
+    fn with_one_target_gone(&self, terminals: u64) -> u64 {
+        let targets = self.targets.len() as u64;
+        if self.comeback.elsewhere && targets > 1 {
+            (terminals * targets).div_ceil(targets - 1)
+        } else {
+            terminals
+        }
     }
 
     /// How many connections may be under way.

@@ -247,7 +247,8 @@ impl World {
             return true;
         }
         if comebacks.rule.elsewhere {
-            *comebacks.moved.entry(index).or_default() += 1;
+            let targets = self.plan.targets.len();
+            *comebacks.moved.entry(index).or_default() += step(targets, &mut self.random);
         }
         let wait = Comebacks::wait(&comebacks.rule, away.failures, &mut self.random);
         self.terminals[index as usize].phase = Phase::Waiting;
@@ -292,6 +293,21 @@ impl World {
     }
 }
 
+/// How many targets further the next attempt goes: to any other one. If all went to the next one, the clients of a node that died would
+/// be too many for that one, and for the ports that lead to it.
+fn step(targets: usize, random: &mut Random) -> usize {
+    let others = u32::try_from(targets - 1).unwrap_or(u32::MAX);
+    let beyond = (f64::from(others) * random.part()).floor();
+    // Less than `others`, which is a u32.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it fits"
+    )]
+    let beyond = beyond as usize;
+    1 + beyond
+}
+
 /// Whether clients of the Centrifuge protocol stay away after this code.
 fn is_final(code: u16) -> bool {
     TERMINAL_CODES.iter().any(|codes| codes.contains(&code))
@@ -300,6 +316,23 @@ fn is_final(code: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_of_a_node_that_died_are_dealt_out_to_all_others() {
+        let mut random = Random::new(7);
+        let mut counts = [0; 4];
+        for _ in 0..3_000 {
+            counts[step(4, &mut random) % 4] += 1;
+        }
+        assert_eq!(counts[0], 0, "nobody goes back to it");
+        assert!(counts[1..].iter().all(|count| (900..1_100).contains(count)));
+        assert_eq!(
+            step(1, &mut random) % 1,
+            0,
+            "with one target there is no other"
+        );
+        assert_eq!(step(2, &mut random), 1);
+    }
 
     #[test]
     fn waits_fill_the_whole_range_up_to_a_limit_that_doubles() {
