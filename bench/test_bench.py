@@ -180,7 +180,7 @@ class FloorTest(unittest.TestCase):
         class Bench:
             """Without a floor program, as a measurement of settings has it."""
 
-            def run(self, name, kind, connections, ping_interval, crowd_options, course):
+            def run(self, name, kind, connections, ping_interval, crowd_options, course, **_):
                 return {"kind": kind}
 
             def connect_floor_per_s(self, connections):
