@@ -112,7 +112,7 @@ fn differs(found: &Config, wanted: &Config) -> Option<String> {
             "its messages"
         };
         return Some(format!(
-            "republishes {what}, {} to {}; remove that with nats stream edit --no-republish, and this node sets what it needs, or set broker-interest = stream",
+            "republishes {what} from {} to {}: run nats stream edit --no-republish, and this node sets what it needs, or set broker-interest = stream",
             found.source, found.destination
         ));
     }
@@ -294,12 +294,12 @@ mod tests {
             "a node that reads the stream whole does not need it"
         );
         for (found, words) in [
-            (way("other.>", false), "its messages, my.h.~.> to other.>;"),
+            (way("other.>", false), "its messages from my.h.~.> to other.>:"),
             (way("my.r.~.>", true), "only the headers"),
         ] {
             let why = differs(&found, &wanted).expect("it is another way");
             assert!(why.contains(words), "{why}");
-            assert!(why.contains("remove that"), "{why}");
+            assert!(why.contains("run nats stream edit --no-republish,"), "{why}");
         }
     }
 }
