@@ -219,7 +219,7 @@ def chat_rate(run):
 
 
 def echo_rate(run):
-    """Answers a second; none if a message was lost, or came back changed. Those that were not sent are missing in the rate."""
+    """Answers a second; 0 if a message was lost or came back changed. What was not sent is missing in the rate."""
     echo = run["report"]["echo"]
     return 0 if echo["lost"] or echo["errors"] else echo["received_per_s"]
 

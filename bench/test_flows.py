@@ -103,7 +103,7 @@ class WatchTest(unittest.TestCase):
 
 
 class RequestsTest(unittest.TestCase):
-    def test_a_rate_of_messages_that_are_lost_is_none(self):
+    def test_a_rate_with_lost_or_changed_messages_is_zero(self):
         good = run_of("epoll", 0, [])
         good["report"]["echo"] = {"received_per_s": 199_000.0, "unsent": 0, "lost": 0, "errors": 0}
         self.assertEqual(row("requests-epoll").outcome([good]).reached, "yes")

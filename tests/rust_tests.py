@@ -24,7 +24,7 @@ CARGO = os.environ.get("CARGO", "cargo")
 TESTS = [CARGO, "test", "--workspace", "--locked"]
 # The profile of the tests, whose build scripts have run. What waits beside it has the processor first.
 LINTS = ["nice", CARGO, "clippy", "--profile", "test", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]
-# Of one binary. The longest takes five minutes; the lints have to wait for all others.
+# For one binary, or for the lints. The longest binary takes five minutes. The lints run with low priority beside all of them.
 RUN_SECONDS_MAX = 25 * 60
 # Each binary runs as many of its tests at once as there are processors.
 AT_ONCE = 3

@@ -93,7 +93,7 @@ pub struct Report {
     pub series: Series,
     /// What the crowd itself used, and how late it was. Of a fleet that of its busiest agent, and the memory of all.
     pub crowd: CrowdReport,
-    /// What both ends used of the processors for each message; absent with agents, and where not all clients had connected.
+    /// CPU time of both ends for each message; absent with agents, and where connecting did not end.
     pub cpu: Option<CpuReport>,
     /// The machines that the crowd was on; absent if it was on this one.
     pub fleet: Option<FleetReport>,

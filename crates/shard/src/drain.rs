@@ -18,7 +18,7 @@ pub(crate) struct Drain {
     over: Duration,
     /// Connections to close, as of the beginning; later ones are answered 503.
     indices: Vec<u32>,
-    /// How many of them have been closed, or are below.
+    /// How many have had their turn: they are closed, or in one of the lists below.
     closed: usize,
     /// Clients whose turn has come, and who wait for answers.
     waiting: VecDeque<Key>,

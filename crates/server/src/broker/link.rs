@@ -209,8 +209,8 @@ impl Log {
         }
     }
 
-    /// A message was stored, and the stream went so far before. If it stands there or below, the stream has lost its end: the reader
-    /// opens it again.
+    /// A message was stored; `before` is how far the stream reached until then. At `before` or below it, the stream has lost its end, and
+    /// the reader opens it again.
     pub(super) fn note_acknowledged(&self, message: Acknowledged, before: ReadUpTo) {
         let mut known = self.lock();
         if known.read.epoch != before.epoch {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_stands_behind_all_that_the_stream_had_before() {
+    fn a_message_at_an_acknowledged_place_is_a_lost_end() {
         let log = log();
         log.note_read(read(1, 5), 0);
         let before = log.known_up_to();

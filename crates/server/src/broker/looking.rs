@@ -2,7 +2,7 @@
 
 use super::link::{Acknowledged, Link, Log};
 use super::servers::{FeedError, Stored, Way, Which};
-use super::store::origin_in;
+use super::store::is_from;
 use myriad_broker::Anchor;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,24 +42,19 @@ async fn look_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>
 
 /// Whether no other message stands where one of this node was stored. One that has gone says nothing: the stream may have dropped it for
 /// later ones of its channel, or because of its age.
-pub(super) async fn has_all_of_ours(
+pub(super) async fn has_no_others_in_our_places(
     link: &Link,
     log: &Log,
     messages: &[Acknowledged],
 ) -> Result<bool, FeedError> {
     for message in messages {
         let found = look_at(link, log, message.sequence).await?;
-        let is_other = found.is_some_and(|found| !is_ours(link, &found, message.serial));
+        let is_other = found.is_some_and(|found| !is_from(&found, &link.node, message.serial));
         if is_other {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-fn is_ours(link: &Link, stored: &Stored, serial: u64) -> bool {
-    let origin = origin_in(stored);
-    origin.is_some_and(|origin| *origin.node == *link.node && origin.serial == serial)
 }
 
 /// Looks for entries, until one of them is still there: those before it are the same if it is.

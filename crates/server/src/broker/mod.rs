@@ -163,8 +163,8 @@ impl Broker {
         }
     }
 
-    /// Waits until all that it was given is published, or refused, and its thread has ended. That takes no longer than a publication may
-    /// take. To be called once, when nobody publishes any more.
+    /// Publishes or refuses what is left, and waits until the thread has ended: 3.5 s for the publications and 1 s to flush, at most. Call it
+    /// once, when nobody publishes any more.
     pub(crate) async fn finish(&mut self) {
         self.state.finish.notify_one();
         let _ = (&mut self.ended).await;

@@ -3,7 +3,7 @@
 use super::beat::{BeatKeeper, Mark, StoredBeats};
 use super::fault::Fault;
 use super::link::{Link, Log};
-use super::looking::{Doubts, Found, has_all_of_ours, is_pause, look_for};
+use super::looking::{Doubts, Found, has_no_others_in_our_places, is_pause, look_for};
 use myriad_broker::{Anchor, Anchors, Extent};
 use myriad_shard::Epoch;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Opening {
         let is_same = !self.has_changed
             && !log.is_suspect()
             && acknowledged.iter().all(|one| one.sequence <= extent.last)
-            && has_all_of_ours(link, log, &acknowledged).await?
+            && has_no_others_in_our_places(link, log, &acknowledged).await?
             && self.still_has(link, log, extent, known).await?;
         let beats = StoredBeats { link, log, subject };
         let mark = beats.mark(|beat| {

@@ -107,7 +107,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     #[test]
-    fn shares_have_no_more_than_there_is() {
+    fn shares_together_never_exceed_the_room() {
         let room = Room::new(10);
         let (mut first, mut second) = (room.share(), room.share());
         assert!(first.grow_to(0) && first.grow_to(6) && first.grow_to(5));

@@ -195,14 +195,15 @@ fn version_of(stored: &Stored) -> Option<Version> {
     envelope_in(stored).map(|envelope| envelope.version)
 }
 
-/// Who sent a stored message; none if it was no node.
-pub(super) fn origin_in(stored: &Stored) -> Option<Origin> {
-    envelope_in(stored)?.origin
+/// Whether a node sent a stored message, and with this serial.
+pub(super) fn is_from(stored: &Stored, node: &str, serial: u64) -> bool {
+    let origin = envelope_in(stored).and_then(|envelope| envelope.origin);
+    origin.is_some_and(|origin| *origin.node == *node && origin.serial == serial)
 }
 
 fn is_ours(stored: &Stored, pending: &Pending) -> bool {
-    let origin = origin_in(stored);
-    origin.is_some() && origin == pending.envelope.origin
+    let origin = pending.envelope.origin.as_ref();
+    origin.is_some_and(|origin| is_from(stored, &origin.node, origin.serial))
 }
 
 /// The headers of a message.

@@ -26,7 +26,7 @@ impl OtherVersions {
 }
 
 impl Nodes {
-    /// A node answers in a form that this one does not know. Says so in the log, once of each node.
+    /// A node answers in a form that this one does not know. Says so in the log, once for each node.
     pub(crate) fn remark_other_version(&self, node: &str) {
         if self.other_versions.note(node) {
             tracing::warn!(

@@ -15,7 +15,7 @@ on_both_drivers!(
     questions_count_against_the_buffered_bytes,
     a_command_is_answered_at_its_deadline,
     the_answer_to_a_client_that_has_gone_is_dropped,
-    a_drain_does_not_wait_for_answers,
+    a_drain_without_time_does_not_wait_for_answers,
     a_drain_with_time_lets_clients_have_their_answers,
     answered_commands_leave_no_tickets,
 );
@@ -241,7 +241,7 @@ fn the_answer_to_a_client_that_has_gone_is_dropped(driver: Driver) {
     assert_eq!(next.ask(&leave), json!({"id": 2, "unsubscribe": {}}));
 }
 
-fn a_drain_does_not_wait_for_answers(driver: Driver) {
+fn a_drain_without_time_does_not_wait_for_answers(driver: Driver) {
     let node = Node::start(driver, holding());
     let mut client = Client::open(&node);
     client.send(&rpc(2, "a"));

@@ -23,7 +23,7 @@ pub struct Comeback {
     pub recovers: bool,
     /// Clients whose connection the server or the network ended come back too, and not those alone that a storm dropped.
     pub when_lost: bool,
-    /// An attempt that fails is followed by one at another target, any of them: the targets are nodes of one cluster.
+    /// An attempt that fails is followed by one at any other target: the targets are nodes of one cluster.
     pub elsewhere: bool,
 }
 

@@ -159,12 +159,12 @@ impl Config {
         Ok((plan(whole)?, 0))
     }
 
-    /// Connections of a crowd that has as many to each target as this one may come to have: where clients come back elsewhere, the others
-    /// share those of a target that is gone.
+    /// How many connections to plan source addresses for. Where clients come back elsewhere, one target may be gone: then each other one
+    /// gets targets / (targets - 1) of its share.
     fn with_one_target_gone(&self, terminals: u64) -> u64 {
         let targets = self.targets.len() as u64;
         if self.comeback.elsewhere && targets > 1 {
-            (terminals * targets).div_ceil(targets - 1)
+            terminals.saturating_mul(targets).div_ceil(targets - 1)
         } else {
             terminals
         }

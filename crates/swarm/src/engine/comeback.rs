@@ -248,7 +248,8 @@ impl World {
         }
         if comebacks.rule.elsewhere {
             let targets = self.plan.targets.len();
-            *comebacks.moved.entry(index).or_default() += step(targets, &mut self.random);
+            *comebacks.moved.entry(index).or_default() +=
+                targets_to_skip(targets, &mut self.random);
         }
         let wait = Comebacks::wait(&comebacks.rule, away.failures, &mut self.random);
         self.terminals[index as usize].phase = Phase::Waiting;
@@ -293,19 +294,11 @@ impl World {
     }
 }
 
-/// How many targets further the next attempt goes: to any other one. If all went to the next one, the clients of a node that died would
-/// be too many for that one, and for the ports that lead to it.
-fn step(targets: usize, random: &mut Random) -> usize {
-    let others = u32::try_from(targets - 1).unwrap_or(u32::MAX);
-    let beyond = (f64::from(others) * random.part()).floor();
-    // Less than `others`, which is a u32.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it fits"
-    )]
-    let beyond = beyond as usize;
-    1 + beyond
+/// How many targets further the next attempt goes: to any other one. The next one alone would get all clients of a dead node, on too few
+/// ports.
+fn targets_to_skip(targets: usize, random: &mut Random) -> usize {
+    let others = targets.saturating_sub(1).max(1) as u64;
+    1 + usize::try_from(random.next() % others).expect("fewer than the targets")
 }
 
 /// Whether clients of the Centrifuge protocol stay away after this code.
@@ -322,11 +315,11 @@ mod tests {
         let mut random = Random::new(7);
         let mut counts = [0; 4];
         for _ in 0..3_000 {
-            counts[step(4, &mut random) % 4] += 1;
+            counts[targets_to_skip(4, &mut random) % 4] += 1;
         }
         assert_eq!(counts[0], 0, "nobody goes back to it");
         assert!(counts[1..].iter().all(|count| (900..1_100).contains(count)));
-        assert_eq!(step(2, &mut random), 1);
+        assert_eq!(targets_to_skip(2, &mut random), 1);
     }
 
     #[test]

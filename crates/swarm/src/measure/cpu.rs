@@ -1,4 +1,4 @@
-//! What both ends use of the processors for each message, once all have connected.
+//! CPU time of both ends for each message, from the end of connecting.
 
 use crate::clock::Nanos;
 use crate::measure::figures::float;

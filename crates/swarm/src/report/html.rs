@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_whole_run_for_the_hold() {
+    fn the_page_tells_the_hold_from_the_whole_run() {
         let mut report = report();
         report.elapsed_s = 8.78;
         report.settings.hold_s = Some(7.0);

@@ -23,7 +23,7 @@ pub(super) struct Reconnect {
     /// Clients that the server ended come back too, and not those of storms alone. Without it, yes.
     #[serde(default = "yes")]
     pub lost: bool,
-    /// An attempt that fails is followed by one at another target, any of them, as clients of a cluster do. Without it, no.
+    /// An attempt that fails is followed by one at any other target, as clients of a cluster do. Without it, no.
     #[serde(default)]
     pub elsewhere: bool,
 }

@@ -2,7 +2,7 @@
 //!
 //! Half the crowds send echoes too; what becomes of those is in `echoes`.
 //!
-//! A failing seed is printed. `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation::http` replays that one of a file alone.
+//! A failing seed is printed. `MYRIAD_SIM_SEED=<seed> cargo test -p myriad-swarm simulation::http` replays that one of a file alone.
 
 mod api;
 mod echoes;

@@ -5,19 +5,18 @@ use crate::clock::Clock as _;
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
-use myriad_reactor::sim::{Sim, SimNet};
+use myriad_reactor::sim::{Sim, SimNet, seed_to_replay};
 use std::panic::UnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What simulations with so many seeds show. A failing seed is printed; `MYRIAD_SEED` replays one alone, and then there is nothing to
+/// What simulations with so many seeds show. A failing seed is printed; `MYRIAD_SIM_SEED` replays one alone, and then there is nothing to
 /// say of all.
 pub(super) fn for_seeds<T>(
     count: u64,
     simulate: impl Fn(u64) -> T + Copy + UnwindSafe,
 ) -> Option<Vec<T>> {
-    let replayed = std::env::var("MYRIAD_SEED").ok();
-    if let Some(seed) = replayed.and_then(|seed| seed.parse().ok()) {
+    if let Some(seed) = seed_to_replay() {
         simulate(seed);
         return None;
     }

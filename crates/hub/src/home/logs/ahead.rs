@@ -23,7 +23,7 @@ pub(super) struct Ahead {
     requests: BTreeMap<AheadKey, Recover>,
     /// When they are answered in any case. Some have been answered.
     deadlines: VecDeque<(Tick, AheadKey)>,
-    /// Of the last one.
+    /// The serial of the last request.
     serial: u64,
 }
 

@@ -96,7 +96,8 @@ struct Page<'a> {
     cursor: Option<&'a str>,
 }
 
-/// Another node's page, by its answer; none if it does not answer, or in the form of another version, which is remarked.
+/// The page in another node's answer. None if it did not answer, refused, or answered in the form of another version: then `remark` gets
+/// its name.
 fn page_of<'j>(
     node: &str,
     answer: Option<&'j [u8]>,

@@ -143,7 +143,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is that.
+    /// Whether another node's answer could not be read.
     pub(in super::super) fn is_of_another_version(&self) -> bool {
         self.server == Some(Server::OfAnotherVersion)
     }
