@@ -57,7 +57,8 @@ pub(super) async fn take_in(
             Err(PublishRefused::Busy) => sleep(ROOM_INTERVAL).await,
             Err(_) => {
                 tracing::error!(
-                    "a publication in channel {channel:?} has {} bytes, and all in flight may have fewer here; give this node as much memory as the others",
+                    "a publication in channel {channel:?} has {} bytes, and all in flight may have fewer here; \
+                     give this node as much memory as the others",
                     content.bytes()
                 );
                 return Taken::TooLarge(channel);

@@ -112,7 +112,8 @@ fn differs(found: &Config, wanted: &Config) -> Option<String> {
             "its messages"
         };
         return Some(format!(
-            "republishes {what} from {} to {}: run nats stream edit --no-republish, and this node sets what it needs, or set broker-interest = stream",
+            "republishes {what} from {} to {}: run nats stream edit --no-republish, and this node sets what it needs, \
+             or set broker-interest = stream",
             found.source, found.destination
         ));
     }
