@@ -170,10 +170,13 @@ impl Log {
     /// Notes how far this node has read, in an epoch that began there, and takes those who waited for that.
     pub(super) fn note_read(&self, read: ReadUpTo, began: u64) -> Vec<(u64, Waiter)> {
         let mut known = self.lock();
-        if known.is_suspect {
+        let is_new_epoch = known.read.epoch != read.epoch;
+        if known.is_suspect && !is_new_epoch {
             return Vec::new();
         }
-        if known.read.epoch != read.epoch {
+        if is_new_epoch {
+            // Another node has told of the loss already.
+            known.is_suspect = false;
             known.former = known.read.epoch;
             known.began = began;
             known.acknowledged = None;
@@ -382,6 +385,22 @@ mod tests {
         assert!(log.is_suspect(), "it has the place of another one");
         log.note_opened();
         assert!(!log.is_suspect());
+    }
+
+    #[test]
+    fn another_epoch_ends_a_suspicion() {
+        let log = log();
+        log.note_read(read(1, 5), 0);
+        log.note_acknowledged(message(5), log.known_up_to());
+        assert!(log.is_suspect());
+        log.note_read(read(1, 6), 0);
+        assert!(
+            log.is_suspect(),
+            "in this epoch nobody has told of the loss"
+        );
+        log.note_read(read(2, 7), 6);
+        assert!(!log.is_suspect());
+        assert_eq!(log.known_up_to(), read(2, 7));
     }
 
     #[test]

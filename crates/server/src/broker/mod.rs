@@ -208,7 +208,7 @@ fn occupy(
         .enable_all()
         .build()
         .map_err(ServerError::system("start the broker's runtime"))?;
-    runtime.block_on(async {
+    let lived = runtime.block_on(async {
         let opened = opening.await?;
         let (tasks, nodes) = (&opened.tasks, &opened.servers.nodes);
         let _ = started.send(Ok(Ready {
@@ -220,7 +220,10 @@ fn occupy(
             run(opened, mesh).await;
         }
         Ok(())
-    })
+    });
+    // A thread may be asking for the address of a NATS server, for as long as the resolver takes.
+    runtime.shutdown_background();
+    lived
 }
 
 async fn open(

@@ -78,6 +78,10 @@ impl Opening {
         known: &Known,
     ) -> Result<Mark, Fault> {
         let mark = self.mark(link, log, &beat.subject, known).await?;
+        // An acknowledgement may have shown a loss behind the looks that found none: then the epoch must not stay.
+        if log.is_suspect() && known.epoch == Some(mark.epoch) {
+            return Err(Fault::Changed);
+        }
         *self = Self::default();
         log.note_opened();
         beat.begin(mark.sequence);

@@ -12,7 +12,7 @@ use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::deal::Deal;
 use crate::engine::http::SAID_BYTES_MAX;
 use crate::engine::plan::{HttpKind, HttpPlan, Plan};
-use crate::engine::sources::Sources;
+use crate::engine::sources::{Sources, with_one_gone};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::fleet::Pushes;
 use crate::machine::Here;
@@ -146,8 +146,14 @@ impl Config {
         let ports = here.ports_per_source();
         let terminals = u64::from(own.terminals);
         let plan = |terminals| {
-            let connections = self.with_one_target_gone(terminals);
-            Sources::plan(&self.sources, &self.targets, connections, ports)
+            let planned =
+                |connections| Sources::plan(&self.sources, &self.targets, connections, ports);
+            match planned(terminals)? {
+                Sources::Loopback { .. } if self.comeback.elsewhere => {
+                    planned(with_one_gone(&self.targets, terminals))
+                }
+                sources => Ok(sources),
+            }
         };
         let sources = plan(terminals)?;
         notices.extend(here.warnings(&self.targets, &sources, terminals));
@@ -157,17 +163,6 @@ impl Config {
         // Of these there are enough for all, so that agents on one machine do not share them.
         let whole = u64::from(deal.terminals());
         Ok((plan(whole)?, 0))
-    }
-
-    /// How many connections to plan source addresses for. Where clients come back elsewhere, one target may be gone: then each other one
-    /// gets targets / (targets - 1) of its share.
-    fn with_one_target_gone(&self, terminals: u64) -> u64 {
-        let targets = self.targets.len() as u64;
-        if self.comeback.elsewhere && targets > 1 {
-            terminals.saturating_mul(targets).div_ceil(targets - 1)
-        } else {
-            terminals
-        }
     }
 
     /// How many connections may be under way.

@@ -2,7 +2,7 @@
 
 use crate::target::Target;
 use myriad_units::{count, counted};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -389,6 +389,19 @@ fn busiest(targets: &[Target], connections: u64) -> (SocketAddr, u64) {
     (destination, (per_target * count).min(connections))
 }
 
+/// How many connections to plan sources for where clients come back elsewhere. One destination may be gone: then each other one gets
+/// destinations / (destinations - 1) of its share.
+pub(crate) fn with_one_gone(targets: &[Target], connections: u64) -> u64 {
+    let destinations: BTreeSet<_> = targets.iter().map(|target| target.address).collect();
+    let destinations = destinations.len() as u64;
+    if destinations < 2 {
+        return connections;
+    }
+    connections
+        .saturating_mul(destinations)
+        .div_ceil(destinations - 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,6 +428,18 @@ mod tests {
             255
         );
         assert_eq!(SourceRanges::parse("::/0").unwrap().count(), u64::MAX);
+    }
+
+    #[test]
+    fn the_clients_of_a_destination_that_is_gone_find_ports_to_the_others() {
+        let four: Vec<String> = (0..4)
+            .map(|port| format!("ws://127.0.0.1:800{port}/"))
+            .collect();
+        let four = targets(&four.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(with_one_gone(&four, 40_000), 53_334);
+        assert_eq!(with_one_gone(&four, u64::MAX), u64::MAX / 3);
+        let one = targets(&["ws://127.0.0.1:8000/a", "ws://127.0.0.1:8000/b"]);
+        assert_eq!(with_one_gone(&one, 40_000), 40_000, "there is no other");
     }
 
     #[test]
