@@ -295,12 +295,18 @@ mod tests {
             "a node that reads the stream whole does not need it"
         );
         for (found, words) in [
-            (way("other.>", false), "its messages from my.h.~.> to other.>:"),
+            (
+                way("other.>", false),
+                "its messages from my.h.~.> to other.>:",
+            ),
             (way("my.r.~.>", true), "only the headers"),
         ] {
             let why = differs(&found, &wanted).expect("it is another way");
             assert!(why.contains(words), "{why}");
-            assert!(why.contains("run nats stream edit --no-republish,"), "{why}");
+            assert!(
+                why.contains("run nats stream edit --no-republish,"),
+                "{why}"
+            );
         }
     }
 }
