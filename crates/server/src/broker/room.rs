@@ -2,13 +2,13 @@
 //!
 //! How many bytes a channel has is known only when they have been read. So a fill takes its share as it reads. If there is no room for
 //! more, it gives back what it has, waits until nobody else has any, and begins again with all of it: if several waited with what they
-//! have, none of them might ever end.
+//! have, none of them might ever end. A fill of a single page has no share before it has read everything. It waits for what it needs.
 
 use super::servers::Stored;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that the fills of all logs may hold together. Beside them, each has one page (4 MiB at most) that it has not counted yet.
+/// Bytes that the fills of all logs may hold together. Beside them, each has one page (4 MiB at most) that is not counted yet.
 pub(super) const FILL_BYTES_MAX: u32 = 64 << 20;
 /// What a message takes beside the bytes of its publisher.
 const MESSAGE_OVERHEAD: usize = 512;
@@ -41,13 +41,20 @@ impl Room {
         }
     }
 
-    /// All of it, as soon as nobody else has a share. Those who wait come in their order, and nobody gets room before them.
+    /// All of it, as soon as nobody else has a share.
     pub(super) async fn whole(&self) -> Share {
+        self.part(self.bytes_max()).await
+    }
+
+    /// So many bytes, but no more than all, as soon as they are free. Those who wait come in their order, and nobody gets room before
+    /// them. So who waits must have no other share.
+    pub(super) async fn part(&self, bytes: usize) -> Share {
+        let bytes = u32::try_from(bytes).map_or(self.bytes_max, |bytes| bytes.min(self.bytes_max));
         let free = Arc::clone(&self.free);
         Share {
             room: self.clone(),
             // It is never closed.
-            held: free.acquire_many_owned(self.bytes_max).await.ok(),
+            held: free.acquire_many_owned(bytes).await.ok(),
         }
     }
 }
@@ -65,6 +72,11 @@ impl Share {
         self.held
             .as_ref()
             .map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// Whether it has no byte.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes() == 0
     }
 
     /// Whether it is all that there is.
@@ -131,5 +143,21 @@ mod tests {
         assert!(whole.is_whole() && whole.grow_to(10) && !whole.grow_to(11));
         drop(whole);
         assert!(second.grow_to(10));
+    }
+
+    #[test]
+    fn who_wants_a_part_waits_for_no_more_than_that() {
+        let room = Room::new(10);
+        let mut first = room.share();
+        assert!(first.is_empty() && first.grow_to(7) && !first.is_empty());
+        let mut waiting = [Box::pin(room.part(6)), Box::pin(room.part(4))];
+        assert!(waiting[0].as_mut().now_or_never().is_none());
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        drop(first);
+        let parts = waiting.map(|part| part.now_or_never().expect("there is room for both"));
+        assert_eq!(parts.each_ref().map(Share::bytes), [6, 4]);
+        drop(parts);
+        let all = room.part(usize::MAX).now_or_never();
+        assert!(all.expect("it is free").is_whole());
     }
 }

@@ -19,7 +19,8 @@ const ASKS_MAX: usize = 2;
 const FILLS_MAX: usize = 16;
 /// Between two attempts: the server that answered was behind, or none answered.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long questions that nothing waits for, and fills, are tried again. Then the question is dropped, and the channel is asked about anew.
+/// How long questions that nothing waits for, and fills, are tried again. Then the question is dropped, and the channel is asked about
+/// anew.
 const PATIENCE_MIN: Duration = Duration::from_secs(4);
 /// How long all other questions are tried again. Then the log is opened anew.
 const PATIENCE_MAX: Duration = Duration::from_secs(20);
@@ -187,68 +188,64 @@ async fn look(
     Ok((last, extent))
 }
 
-/// Reads until it has come to where it must.
+/// Reads until it has come to where it must. It has no room while it pauses: fills of other logs may need it.
 async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
     let mut deadline = Instant::now() + PATIENCE_MIN;
     let mut share = link.fill_room.share();
-    loop {
-        match read(link, log, &fill, &mut share).await {
-            Ok(Read::Filled(filled)) if reached(&filled) >= fill.to => {
-                let filled = Some(filled);
-                return Ok(Answer::Filled {
-                    fill,
-                    filled,
-                    share,
-                });
-            }
+    let (filled, share) = loop {
+        match read(link, log, &fill, share).await {
+            Ok(Read::Filled(filled, share)) => break (Some(filled), share),
             Ok(Read::NoRoom) => {
-                // If it kept its share, nobody might ever have enough.
-                drop(share);
+                // It has given back what it had: if it kept that, nobody might ever have enough.
+                let begun = Instant::now();
                 share = link.fill_room.whole().await;
-                deadline = Instant::now() + PATIENCE_MIN;
-                continue;
+                // Others made it wait, not the servers. A new deadline would let it try for ever.
+                deadline += begun.elapsed();
             }
-            Ok(Read::Filled(_)) | Err(_) => {}
+            Ok(Read::Behind) | Err(_) => {
+                share = link.fill_room.share();
+                if Instant::now() >= deadline {
+                    break (None, share);
+                }
+                sleep(PAUSE).await;
+            }
         }
-        if Instant::now() >= deadline {
-            let filled = None;
-            return Ok(Answer::Filled {
-                fill,
-                filled,
-                share,
-            });
-        }
-        sleep(PAUSE).await;
-    }
-}
-
-/// The last place that was read.
-fn reached(filled: &Filled<Stored>) -> u64 {
-    filled.messages.last().map_or(0, |(sequence, _)| *sequence)
+    };
+    Ok(Answer::Filled {
+        fill,
+        filled,
+        share,
+    })
 }
 
 /// What came of an attempt.
 enum Read {
-    Filled(Filled<Stored>),
+    /// The messages, and their room.
+    Filled(Filled<Stored>, Share),
     /// The channel has more than there is room for now.
     NoRoom,
+    /// The server that answered has not come to where it must.
+    Behind,
 }
 
-async fn read(link: &Link, log: &Log, fill: &Fill, share: &mut Share) -> Result<Read, FeedError> {
+/// Reads once. The share is given back unless the messages are in it.
+async fn read(link: &Link, log: &Log, fill: &Fill, mut share: Share) -> Result<Read, FeedError> {
+    let room = &link.fill_room;
     let subject = link.subjects.stored(&log.class, &fill.channel);
     let mut reading = Pages::default();
     loop {
         let next = reading.next().unwrap_or(fill.from);
         let page = link.servers.page(log, &subject, next).await?;
-        let has_more = page.has_more;
         reading.take(page.messages, next, log.kept_min());
+        // A page that is all there is waits for its room at the end.
+        let is_one_of_several = page.has_more || !share.is_empty();
         if share.is_whole() {
             // No channel may have more: what is older counts as missing.
-            reading.cut_to(link.fill_room.bytes_max());
-        } else if !share.grow_to(reading.bytes()) {
+            reading.cut_to(room.bytes_max());
+        } else if is_one_of_several && !share.grow_to(reading.bytes()) {
             return Ok(Read::NoRoom);
         }
-        if !has_more {
+        if !page.has_more {
             break;
         }
     }
@@ -260,15 +257,24 @@ async fn read(link: &Link, log: &Log, fill: &Fill, share: &mut Share) -> Result<
             reading.keep_last_page();
         }
     }
+    if reading.next().is_none_or(|next| next <= fill.to) {
+        return Ok(Read::Behind);
+    }
     let extent = link.servers.extent(log).await?;
+    if share.is_empty() {
+        // It has no other room, and asks no server any more. So this wait keeps nobody from his room.
+        reading.cut_to(room.bytes_max());
+        share = room.part(reading.bytes()).await;
+    }
     let (messages, is_cut) = reading.end();
     let begins_with_rollup = messages.first().is_some_and(|(_, first)| is_rollup(first));
-    Ok(Read::Filled(Filled {
+    let filled = Filled {
         messages,
         first: extent.first,
         is_cut,
         begins_with_rollup,
-    }))
+    };
+    Ok(Read::Filled(filled, share))
 }
 
 /// Whether a message took the place of all others of its channel, as far as its headers can be read.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use myriad_broker::{Interest, Subjects, Task};
 use myriad_shard::{ChannelOptions, Epoch, LogId, Namespaces, Partitions, Told};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -17,6 +18,8 @@ const CHANNEL: &str = "log:a";
 const PAGE: usize = 2;
 /// Messages that there is room for, but for one byte.
 const ROOM: usize = 8;
+/// An answer that waits for nothing is there before.
+const SOON: Duration = Duration::from_secs(1);
 
 fn stored(subject: &str, sequence: u64) -> Stored {
     Stored {
@@ -33,6 +36,20 @@ fn stored(subject: &str, sequence: u64) -> Stored {
 #[derive(Debug)]
 struct OneChannel {
     last: u64,
+    /// A page from there on cannot be read.
+    breaks_at: Option<u64>,
+    /// Pages that were asked for.
+    pages: AtomicUsize,
+}
+
+impl OneChannel {
+    fn up_to(last: u64) -> Self {
+        Self {
+            last,
+            breaks_at: None,
+            pages: AtomicUsize::new(0),
+        }
+    }
 }
 
 impl Servers for OneChannel {
@@ -74,6 +91,10 @@ impl Servers for OneChannel {
         Box::pin(async move {
             // Others get their pages meanwhile.
             yield_now().await;
+            self.pages.fetch_add(1, Ordering::Relaxed);
+            if self.breaks_at == Some(from) {
+                return Err(FeedError::Cut);
+            }
             let places = (from..=self.last).take(PAGE);
             let messages: Vec<_> = places.map(|place| stored(subject, place)).collect();
             let has_more = messages
@@ -118,6 +139,11 @@ fn room_bytes() -> usize {
 
 /// A node with little room. Its channel has messages up to that place.
 fn link(last: u64) -> Arc<Link> {
+    link_to(Arc::new(OneChannel::up_to(last)))
+}
+
+/// A node with little room.
+fn link_to(servers: Arc<OneChannel>) -> Arc<Link> {
     let options = ChannelOptions {
         logs: Some(Partitions::one(LogId(0))),
         history_size: 5,
@@ -127,7 +153,7 @@ fn link(last: u64) -> Arc<Link> {
     let named = [("log".into(), options)];
     let namespaces = Namespaces::new(ChannelOptions::default(), named);
     let link = Link::new(
-        Arc::new(OneChannel { last }),
+        servers,
         Subjects::new("my").expect("a prefix"),
         Arc::new(namespaces),
         "node".to_owned(),
@@ -162,6 +188,13 @@ fn fill_up_to(place: u64) -> Fill {
     }
 }
 
+/// What the channel lacks if all but its last page is known.
+fn fill_of_one_page(last: u64) -> Fill {
+    let mut fill = fill_up_to(last);
+    fill.from = last - 1;
+    fill
+}
+
 /// The places of what was read, whether something was given up, and the room that it has.
 fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, Share) {
     match answer {
@@ -175,6 +208,17 @@ fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, Share) {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// The next answer, which waits for nothing.
+async fn soon(answering: &mut Answering) -> (Vec<u64>, bool, Share) {
+    let answer = timeout(SOON, answering.next()).await;
+    filled(answer.expect("an answer that waits for nothing"))
+}
+
+/// Whether the next answer waits for something.
+async fn waits(answering: &mut Answering) -> bool {
+    timeout(SOON, answering.next()).await.is_err()
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -216,5 +260,88 @@ fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
         let (places, is_cut, share) = filled(answering.next().await);
         assert_eq!((places, is_cut), ((6..=12).collect(), true));
         assert!(share.is_whole());
+    });
+}
+
+#[test]
+fn fills_of_one_page_wait_for_no_more_than_they_need() {
+    run(async {
+        let last = 6;
+        let servers = Arc::new(OneChannel::up_to(last));
+        let link = link_to(Arc::clone(&servers));
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+        let mut others = link.fill_room.share();
+        assert!(others.grow_to(room_bytes() / 2));
+        answering.fill(fill_up_to(last));
+        assert!(waits(&mut answering).await, "for all of the room");
+        for _ in 0..3 {
+            answering.fill(fill_of_one_page(last));
+        }
+        assert!(waits(&mut answering).await, "for their turn");
+        drop(others);
+        let (places, _, whole) = soon(&mut answering).await;
+        assert_eq!(places, [1, 2, 3, 4, 5, 6]);
+        assert!(waits(&mut answering).await, "for the first one's room");
+        drop(whole);
+        // Homes have not been told of one when the next one comes.
+        let mut untold = Vec::new();
+        for _ in 0..3 {
+            let (places, is_cut, share) = soon(&mut answering).await;
+            assert_eq!((places, is_cut), (vec![5, 6], false));
+            untold.push(share);
+        }
+        let mut free = link.fill_room.share();
+        let used = 6 * bytes_of(&stored(CHANNEL, 1));
+        assert!(free.grow_to(room_bytes() - used), "they have too much");
+        assert!(!free.grow_to(room_bytes() - used + 1), "not counted");
+        let pages = servers.pages.load(Ordering::Relaxed);
+        assert_eq!(pages, 2 * 3 + 3, "only the first one was read twice");
+    });
+}
+
+#[test]
+fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
+    let is_behind = OneChannel::up_to(6);
+    let breaks_off = OneChannel {
+        breaks_at: Some(5),
+        ..OneChannel::up_to(7)
+    };
+    for servers in [is_behind, breaks_off] {
+        run(async move {
+            let last = servers.last;
+            let link = link_to(Arc::new(servers));
+            let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+            answering.fill(fill_up_to(7));
+            let pauses = timeout(PAUSE / 2, answering.next()).await;
+            assert!(pauses.is_err());
+            let mut others = link.fill_room.share();
+            assert!(others.grow_to(room_bytes()), "it kept its share");
+            // Now it waits for all of the room, gets it, and fails again.
+            let waits = timeout(PAUSE, answering.next()).await;
+            assert!(waits.is_err());
+            drop(others);
+            let pauses = timeout(PAUSE / 2, answering.next()).await;
+            assert!(pauses.is_err());
+            let mut others = link.fill_room.share();
+            assert!(others.grow_to(room_bytes()), "it kept all of the room");
+            drop(others);
+            answering.fill(fill_of_one_page(last));
+            let (places, _, share) = soon(&mut answering).await;
+            assert_eq!(places, [last - 1, last]);
+            drop(share);
+            let end = timeout(2 * PATIENCE_MIN, answering.next()).await;
+            assert!(matches!(end, Ok(Ok(Answer::Filled { filled: None, .. }))));
+        });
+    }
+}
+
+#[test]
+fn a_fill_that_needs_all_of_the_room_is_not_tried_for_ever() {
+    run(async {
+        let link = link(12);
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+        answering.fill(fill_up_to(13));
+        let end = timeout(2 * PATIENCE_MIN, answering.next()).await;
+        assert!(matches!(end, Ok(Ok(Answer::Filled { filled: None, .. }))));
     });
 }
