@@ -13,7 +13,7 @@ use super::servers::{FeedError, NotStored, Stored, ToStore, Way, Which};
 use crate::nats::headers;
 use async_nats::header::{HeaderMap, NATS_ROLLUP};
 use bytes::Bytes;
-use myriad_broker::{Envelope, Origin, Version, version_behind};
+use myriad_broker::{Envelope, Version, version_behind};
 use myriad_shard::Permit;
 use std::sync::Arc;
 use std::time::Duration;
