@@ -37,8 +37,9 @@ impl Blocked {
             .name("signals".into())
             .spawn(move || {
                 let first = self.fetch_end(&following);
-                stop.drain();
+                // First the word: a server without clients may end before this thread runs again.
                 tracing::info!("{first}: stopping; another signal ends the server at once");
+                stop.drain();
                 let second = self.fetch_end(&following);
                 tracing::warn!("{second} again: ending at once, without closing connections");
                 std::process::exit(1);
