@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -79,8 +80,17 @@ class Node:
         self.process = None
 
     def start(self):
+        # The kernel closes what a killed process had in its rings some time after its end.
+        wait_for(f"nobody listens at the port of {self.name}", self.has_free_port)
         with self.log.open("a") as log:
             self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, env={**os.environ, **self.environment})
+
+    def has_free_port(self):
+        try:
+            socket.create_connection((self.place.host, self.port), timeout=1).close()
+        except OSError:
+            return True
+        return False
 
     def wait_until_ready(self):
         wait_for(f"{self.name} is healthy", self.is_healthy)
