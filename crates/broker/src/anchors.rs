@@ -58,7 +58,8 @@ impl Anchors {
     }
 
     /// Whether a log that was read up to a position still has what was read. `found` are the times of entries in the places of
-    /// [`Anchors::newest_first`], none where there is no entry any more.
+    /// [`Anchors::newest_first`], none where there is no entry any more. If it has not, servers came back with old data: offsets mean
+    /// something else from now on, so the log needs another epoch before it is opened.
     #[must_use]
     pub fn still_hold(
         position: u64,

@@ -26,6 +26,9 @@ mod name {
     pub(super) const REMOVED: &str = "Myriad-Removed";
 }
 
+/// Bytes of memory that a message takes beside its headers and its payload: an estimate, not measured.
+pub const MESSAGE_OVERHEAD: u32 = 512;
+
 /// A header: its name and its value.
 pub type Header = (&'static str, String);
 

@@ -24,7 +24,9 @@ mod reading;
 
 pub use anchors::{Anchor, Anchors, Extent};
 pub use announcement::Announced;
-pub use envelope::{Envelope, Header, Origin, Unreadable, Version, version_behind};
+pub use envelope::{
+    Envelope, Header, MESSAGE_OVERHEAD, Origin, Unreadable, Version, version_behind,
+};
 pub use interest::{Asked, ChannelEvent, Fill, Filled, Interest, LastByChannel, Life, Task};
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};

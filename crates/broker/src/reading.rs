@@ -9,7 +9,7 @@
 //!
 //! | what happens | tell it by | and then |
 //! | --- | --- | --- |
-//! | the log is opened, at first or again | [`Reading::still_has`], then [`Reading::handle_opened`] | read from [`Reading::next_sequence`] |
+//! | the log is opened, at first or again | [`Anchors::still_hold`], then [`Reading::handle_opened`] | read from [`Reading::next_sequence`] |
 //! | a beat is read | [`Reading::handle_beat`] | do the steps |
 //! | anything else is read | [`Reading::handle_entry`] | do the steps |
 //! | a mark is written, for [`Step::Mark`] | [`Reading::handle_marked`] | do the steps |
@@ -18,7 +18,7 @@
 //! A log may come back without its end, and grow again past where the node is. Then its sequences say nothing, so a node knows the last
 //! entries by their times as well.
 
-use crate::anchors::{Anchor, Anchors, Extent};
+use crate::anchors::{Anchor, Anchors};
 use myriad_hub::{Epoch, LogEvent};
 
 /// A log that was opened.
@@ -150,17 +150,6 @@ impl Reading {
         self.anchors.newest_first()
     }
 
-    /// Whether a log still has what was read: see [`Anchors::still_hold`]. If not, servers came back with old data: offsets mean something
-    /// else from now on, so it needs another epoch before it is opened.
-    #[must_use]
-    pub fn still_has(
-        &self,
-        extent: Extent,
-        found: impl IntoIterator<Item = (Anchor, Option<i128>)>,
-    ) -> bool {
-        Anchors::still_hold(self.position, extent, found)
-    }
-
     /// The log is opened.
     pub fn handle_opened(&mut self, opened: Opened, steps: &mut Vec<Step>) {
         let Opened { epoch, mark } = opened;
@@ -282,6 +271,7 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::anchors::Extent;
     use proptest::prelude::*;
 
     const FIRST: fn() -> Epoch = || Epoch::new(1);
@@ -490,7 +480,8 @@ mod tests {
         ] {
             let found = anchors.iter().zip(&found);
             let found = found.map(|(anchor, off)| (*anchor, off.map(|off| anchor.stored_ns + off)));
-            assert_eq!(reading.still_has(extent, found), still_has, "{extent:?}");
+            let holds = Anchors::still_hold(reading.position(), extent, found);
+            assert_eq!(holds, still_has, "{extent:?}");
         }
         reading.handle_opened(opened(OTHER(), 4), &mut steps);
         assert_eq!((reading.anchors(), reading.began()), (vec![], 0));

@@ -2,14 +2,13 @@
 
 use super::Interest;
 use super::channel::{Channel, Held, Phase};
+use crate::envelope::MESSAGE_OVERHEAD;
 use std::sync::Arc;
 
 /// Messages of one channel that are held back while it is filled.
 pub(super) const HELD_MAX: usize = 256;
 /// Bytes of messages that are held back in all channels.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// What such a message takes beside its own bytes.
-pub(super) const HELD_OVERHEAD: usize = 512;
 
 /// What a message is, by its place and the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ impl<M> Interest<M> {
         let held = Held {
             sequence,
             previous,
-            bytes: bytes + HELD_OVERHEAD,
+            bytes: bytes + MESSAGE_OVERHEAD as usize,
             message,
         };
         if channel.phase == Phase::Live {

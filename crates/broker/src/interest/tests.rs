@@ -1,8 +1,9 @@
 //! Random histories of a stream that loses, repeats and delays what it republishes, read by one node: each channel is told all of it, in
 //! order, or that something is missing.
 
-use super::hearing::{HELD_MAX, HELD_OVERHEAD};
+use super::hearing::HELD_MAX;
 use super::*;
+use crate::envelope::MESSAGE_OVERHEAD;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -490,7 +491,10 @@ fn what_is_held_back_is_bounded_and_read_later() {
     for place in 1..=count {
         interest.handle_message("a", place, place - 1, place, 100);
     }
-    assert_eq!(interest.held_bytes, HELD_MAX * (100 + HELD_OVERHEAD));
+    assert_eq!(
+        interest.held_bytes,
+        HELD_MAX * (100 + MESSAGE_OVERHEAD as usize)
+    );
     // The first fence is of no channel.
     interest.handle_fence(0);
     interest.handle_fence(0);

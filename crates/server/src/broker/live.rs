@@ -5,7 +5,7 @@ use super::link::Link;
 use super::remarks::Remark;
 use crate::nats::{Messages, header};
 use async_nats::{Client, HeaderMap, Message, Subject};
-use myriad_broker::{Envelope, Unreadable};
+use myriad_broker::{Envelope, MESSAGE_OVERHEAD, Unreadable};
 use myriad_shard::{Mesh, PublishRefused, Submission};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,6 @@ use tokio::time::sleep;
 
 /// Bytes of messages that wait until this node has room for them. Those that come then are lost, as no history keeps them.
 const QUEUE_BYTES_MAX: u32 = 32 << 20;
-/// What a message takes beside its bytes.
-const MESSAGE_OVERHEAD: u32 = 512;
 
 /// Bytes of publications in flight come back within a few of these.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);

@@ -5,13 +5,12 @@
 //! have, none of them might ever end. A fill of a single page has no share before it has read everything. It waits for what it needs.
 
 use super::servers::Stored;
+use myriad_broker::MESSAGE_OVERHEAD;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that the fills of all logs may hold together. Beside them, each has one page (4 MiB at most) that is not counted yet.
 pub(super) const FILL_BYTES_MAX: u32 = 64 << 20;
-/// What a message takes beside the bytes of its publisher.
-const MESSAGE_OVERHEAD: usize = 512;
 
 /// So many bytes.
 #[derive(Clone, Debug)]
@@ -110,7 +109,7 @@ pub(super) fn bytes_of(message: &Stored) -> usize {
     let headers = message.headers.iter();
     let values = headers.flat_map(|headers| headers.iter().flat_map(|(_, values)| values));
     let headers: usize = values.map(|value| value.as_str().len()).sum();
-    message.payload.len() + headers + MESSAGE_OVERHEAD
+    message.payload.len() + headers + MESSAGE_OVERHEAD as usize
 }
 
 #[cfg(test)]

@@ -56,10 +56,8 @@ pub(super) struct Pending {
 enum Place {
     /// Behind this message of its channel, 0 if there is none, with this version.
     Behind(u64, Version),
-    /// It stands there.
-    Stored(u64),
-    /// It is left out because of what stands there.
-    LeftOut(u64),
+    /// It stands there, or is left out because of what does.
+    Taken { sequence: u64, is_ours: bool },
 }
 
 /// What became of an attempt.
@@ -123,17 +121,8 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
                 behind = Some(sequence);
                 *tried = behind;
             }
-            Ok(Place::Stored(sequence)) => {
-                return Attempt::Stored {
-                    sequence,
-                    is_ours: true,
-                };
-            }
-            Ok(Place::LeftOut(sequence)) => {
-                return Attempt::Stored {
-                    sequence,
-                    is_ours: false,
-                };
+            Ok(Place::Taken { sequence, is_ours }) => {
+                return Attempt::Stored { sequence, is_ours };
             }
             Err(_) => return Attempt::Again,
         }
@@ -168,7 +157,10 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
     if let Some(behind) = tried {
         let next = look(Which::OfFrom(subject, behind + 1)).await?;
         if let Some(next) = next.filter(|next| is_ours(next, pending)) {
-            return Ok(Place::Stored(next.sequence));
+            return Ok(Place::Taken {
+                sequence: next.sequence,
+                is_ours: true,
+            });
         }
     }
     let last = look(Which::LastOf(subject)).await?;
@@ -180,7 +172,10 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
     }
     Ok(match version_behind(&version, &pending.envelope.version) {
         Some(version) => Place::Behind(sequence, version),
-        None => Place::LeftOut(sequence),
+        None => Place::Taken {
+            sequence,
+            is_ours: false,
+        },
     })
 }
 

@@ -486,7 +486,7 @@ fn run(seed: u64, is_printed: bool) -> Outcome {
 }
 
 /// Runs something in time that costs nothing.
-fn simulate<T>(future: impl Future<Output = T>) -> T {
+pub(in crate::broker) fn simulate<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

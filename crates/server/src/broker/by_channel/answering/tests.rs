@@ -5,6 +5,7 @@ use crate::broker::State;
 use crate::broker::link::BrokerError;
 use crate::broker::room::{Room, bytes_of};
 use crate::broker::servers::{Ack, Feed, Listener, NotStored, Page, Servers, ToStore};
+use crate::broker::tests::simulate;
 use bytes::Bytes;
 use myriad_broker::{Interest, Subjects, Task};
 use myriad_shard::{ChannelOptions, Epoch, LogId, Namespaces, Partitions, Told};
@@ -221,18 +222,9 @@ async fn waits(answering: &mut Answering) -> bool {
     timeout(SOON, answering.next()).await.is_err()
 }
 
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(test);
-}
-
 #[test]
 fn a_fill_without_room_begins_again_when_the_others_have_ended() {
-    run(async {
+    simulate(async {
         let last = 6;
         let link = link(last);
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
@@ -253,7 +245,7 @@ fn a_fill_without_room_begins_again_when_the_others_have_ended() {
 
 #[test]
 fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
-    run(async {
+    simulate(async {
         let link = link(12);
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
         answering.fill(fill_up_to(12));
@@ -265,7 +257,7 @@ fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
 
 #[test]
 fn fills_of_one_page_wait_for_no_more_than_they_need() {
-    run(async {
+    simulate(async {
         let last = 6;
         let servers = Arc::new(OneChannel::up_to(last));
         let link = link_to(Arc::clone(&servers));
@@ -307,7 +299,7 @@ fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
         ..OneChannel::up_to(7)
     };
     for servers in [is_behind, breaks_off] {
-        run(async move {
+        simulate(async move {
             let last = servers.last;
             let link = link_to(Arc::new(servers));
             let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
@@ -337,7 +329,7 @@ fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
 
 #[test]
 fn a_fill_that_needs_all_of_the_room_is_not_tried_for_ever() {
-    run(async {
+    simulate(async {
         let link = link(12);
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
         answering.fill(fill_up_to(13));
