@@ -39,7 +39,7 @@ impl CpuReading {
     }
 }
 
-/// Looks at both ends when all have connected, and when measuring ends: connecting costs what it costs, whatever comes after it.
+/// Looks at both ends when connecting has ended, and when measuring ends. Connecting has its own cost, which is no message's.
 #[derive(Debug, Default)]
 pub(crate) struct CpuMeter {
     connected: Option<CpuReading>,
@@ -47,7 +47,7 @@ pub(crate) struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// Begins when all have connected. Without a reading nothing is reported.
+    /// Begins when connecting has ended. Without a reading nothing is reported.
     pub(crate) fn begin(&mut self, reading: Option<CpuReading>) {
         self.connected = reading;
     }
@@ -58,7 +58,7 @@ impl CpuMeter {
         self.report = both.map(|(now, before)| now.since(&before));
     }
 
-    /// What was used in between; none before the end, and in a run whose clients did not all connect.
+    /// What was used in between; none before the end, and in a run whose connecting did not end.
     pub(crate) fn report(&self) -> Option<CpuReport> {
         self.report
     }
