@@ -21,26 +21,40 @@ PROBE_PATIENCE_S = 300
 SHOWN_AS = {"--json": "report.json", "--config": "myriad.toml", "--tokens": "tokens", "--server-pid": "PID"}
 
 
+# Connections of the plain program for echoes, which has two processes: more than this shows the same.
+ECHO_CONNECTIONS_MAX = 10_000
+
+
 class RunFailed(Exception):
     """A server or a crowd failed."""
+
+
+def _floor_per_s(what, *command):
+    """Runs a plain program. Returns its rate, when its connections are gone."""
+    in_use, _ = processes.sockets()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=SILENCE_S * 2)
+    if done.returncode != 0:
+        raise RunFailed(f"measuring the floor of {what} failed: {done.stderr.strip()}")
+    processes.wait_until_drained(in_use)
+    return json.loads(done.stdout)["rate_per_s"]
 
 
 class Bench:
     """The programs that all runs start, and the folder for raw results."""
 
-    def __init__(self, myriad, out, baseline=None, floor=None, baseline_processes=16, application=None, delays=None):
-        self.myriad, self.out, self.application, self.delays = myriad, out, application, delays
+    def __init__(
+        self, myriad, out, baseline=None, floor=None, baseline_processes=16, application=None, delays=None, echoes=None
+    ):
+        self.myriad, self.out, self.application, self.delays, self.echoes = myriad, out, application, delays, echoes
         self.baseline, self.floor, self.baseline_processes = baseline, floor, baseline_processes
 
     def connect_floor_per_s(self, connections):
         """Connections a second that this machine opens now, with nothing sent on them: `baseline/floor.c`."""
-        in_use, _ = processes.sockets()
-        command = [self.floor, "--connections", connections, "--processes", self.baseline_processes]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=SILENCE_S * 2)
-        if done.returncode != 0:
-            raise RunFailed(f"measuring the floor of connecting failed: {done.stderr.strip()}")
-        processes.wait_until_drained(in_use)
-        return json.loads(done.stdout)["rate_per_s"]
+        return _floor_per_s("connecting", self.floor, "--connections", connections, "--processes", self.baseline_processes)
+
+    def echo_floor_per_s(self, connections):
+        """Messages a second that come back over plain TCP now, one on its way on each connection: `baseline/echoes.c`."""
+        return _floor_per_s("echoes", self.echoes, "--connections", min(connections, ECHO_CONNECTIONS_MAX))
 
     def server_command(self, kind, connections, ping_interval, ports, config=None):
         """The kinds: `baseline`, `io_uring`, `epoll`. `config` is the path of a config file."""

@@ -53,7 +53,9 @@ def im_full_link(bench, name, kind, connections):
         return [*settings, "--duration", f"{SECONDS}s"]
 
     config = NAMESPACE.format(load.batch_delay)
-    return bench.run(
+    # Right before the run, because other load on the machine or its host changes within minutes.
+    floor = {"echo_floor_per_s": bench.echo_floor_per_s(connections)}
+    return floor | bench.run(
         name, kind, connections, "60s", crowd_options, until_over, "scenarios/im-full-link.toml", config, watches_server=True
     )
 
@@ -65,4 +67,5 @@ def requests(bench, name, kind, connections):
         settings = ["--set", f"variables.server=127.0.0.1:{ports[0]}", "--set", f"variables.connections={connections}"]
         return [*settings, "--duration", f"{SECONDS}s"]
 
-    return bench.run(name, kind, connections, "0", crowd_options, until_over, "scenarios/requests.toml")
+    floor = {"echo_floor_per_s": bench.echo_floor_per_s(connections)}
+    return floor | bench.run(name, kind, connections, "0", crowd_options, until_over, "scenarios/requests.toml")

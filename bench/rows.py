@@ -146,6 +146,12 @@ def setup_share_of_floor(run):
     return setup_rate(run) / run["connect_floor_per_s"]
 
 
+def echoes_over_floor(run):
+    """Messages that came back, over those of the plain program just before; none if it was not run."""
+    floor = run.get("echo_floor_per_s")
+    return echo_rate(run) / floor if floor else None
+
+
 def setup_seconds(run):
     return run["report"]["setup"]["elapsed_s"]
 
@@ -452,10 +458,16 @@ ROWS = [
         for percentile, shown in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"))
     ),
     *(
-        Row(f"requests-{driver}", "requests", f"messages over WebSocket that the server sends back, both ends here, {driver}",
-            "200,000/s, less 1% at most", every(driver, echo_rate), DELIVERIES_SHARE * 200_000, at_least=True,
-            shown=per_second)
+        row
         for driver in ("io_uring", "epoll")
+        for row in (
+            Row(f"requests-{driver}", "requests", f"messages over WebSocket that the server sends back, both ends here, {driver}",
+                "200,000/s, less 1% at most", every(driver, echo_rate), DELIVERIES_SHARE * 200_000, at_least=True,
+                shown=per_second),
+            # The target was set on a machine where the plain program has 287,000/s.
+            Row(f"requests-floor-{driver}", "requests", f"the same, against the plain program of that minute, {driver}",
+                "at least 0.7", every(driver, echoes_over_floor), 0.7, at_least=True),
+        )
     ),
     Row("publish-ack-10k", "publish-ack-10k",
         "10k JSON clients publish over their connections, highest of four rates that answers keep up with, both ends here",

@@ -91,9 +91,9 @@ def main():
             sys.exit(f"{options.myriad} does not exist. Build it: cargo build --release")
         # SIGTERM must also end the processes of the measurement, so turn it into an exception.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        names = ("push", "floor", "application", "delays")
-        baseline, floor, application, delays = (build(name, out) for name in names)
-        bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes, application, delays)
+        names = ("push", "floor", "application", "delays", "echoes")
+        baseline, floor, *others = (build(name, out) for name in names)
+        bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes, *others)
         for scenario in chosen(options):
             print(f"{scenario.name}: {scenario.connections:,} connections, {scenario.rounds} rounds", flush=True)
             try:

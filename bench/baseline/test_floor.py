@@ -1,4 +1,4 @@
-"""Tests of the floor under connecting: it must really open what it counts, and leave nothing behind."""
+"""Tests of the floors under connecting and under echoes: the kernel must have done what they count."""
 
 import json
 import os
@@ -10,11 +10,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE_S = 60
 
 
-def connections_opened():
-    """The kernel's own count of passive opens in this network namespace (`Tcp:` lines of /proc/net/snmp)."""
+def counted(name):
+    """A count of the kernel's own in this network namespace (`Tcp:` lines of /proc/net/snmp)."""
     with open("/proc/net/snmp") as file:
         names, values = [line.split() for line in file if line.startswith("Tcp:")]
-    return int(values[names.index("PassiveOpens")])
+    return int(values[names.index(name)])
+
+
+def connections_opened():
+    return counted("PassiveOpens")
+
+
+def segments_sent():
+    return counted("OutSegs")
 
 
 class FloorTest(unittest.TestCase):
@@ -55,6 +63,48 @@ class FloorTest(unittest.TestCase):
         done = self.run_floor("--connections", "none")
         self.assertEqual(done.returncode, 104)
         self.assertIn("--connections takes a number", done.stderr)
+
+
+class EchoesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.program = os.path.join(cls.directory.name, "echoes")
+        source = os.path.join(HERE, "echoes.c")
+        subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", cls.program, source], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.directory.cleanup()
+
+    def run_echoes(self, *words):
+        return subprocess.run([self.program, *words], capture_output=True, text=True, timeout=PATIENCE_S)
+
+    def test_the_kernel_carries_each_message_both_ways(self):
+        before = segments_sent()
+        done = self.run_echoes("--connections", "20", "--bytes", "500", "--seconds", "1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        figures = json.loads(done.stdout)
+        self.assertEqual((figures["connections"], figures["bytes"]), (20, 500))
+        self.assertGreater(figures["echoes"], 0)
+        self.assertAlmostEqual(figures["rate_per_s"] * figures["elapsed_s"] / figures["echoes"], 1, delta=0.05)
+        # A message is a segment each way, and those of the first second are not counted.
+        self.assertGreater(segments_sent() - before, 2 * figures["echoes"])
+
+    def test_what_it_cannot_do_is_refused(self):
+        for words, said in (
+            (("--connections", "none"), "--connections takes a number"),
+            (("--bytes", "0"), "--bytes takes a number"),
+            (("--seconds", "61"), "--seconds takes a number"),
+        ):
+            done = self.run_echoes(*words)
+            self.assertEqual(done.returncode, 104, words)
+            self.assertIn(said, done.stderr)
+        done = subprocess.run(
+            ["sh", "-c", f"ulimit -n 100; {self.program} --connections 100"], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("need more than the 100 descriptors", done.stderr)
 
 
 if __name__ == "__main__":
