@@ -209,17 +209,24 @@ pub(super) fn is_over_tcp(report: &Report) -> bool {
 /// Kinds of errors that a line has. A server may use each of 65,536 codes, and the JSON report has them all.
 const KINDS_SHOWN_MAX: usize = 32;
 
+/// Each kind with its count.
 pub(super) fn kinds(counts: &BTreeMap<String, u64>) -> String {
-    if counts.is_empty() {
-        return "none".to_owned();
-    }
-    most_frequent(counts, "kinds", |kind, count| format!("{kind} {count}"))
+    kinds_in(counts, Language::English)
 }
 
-/// The most frequent of these, in their order, as `write` has one with its count; and how many more there are.
+/// The same in a language.
+pub(super) fn kinds_in(counts: &BTreeMap<String, u64>, language: Language) -> String {
+    if counts.is_empty() {
+        return language.of("none", "无").to_owned();
+    }
+    let more = language.of("more kinds", "种其他");
+    most_frequent(counts, more, |kind, count| format!("{kind} {count}"))
+}
+
+/// The most frequent of these, in their order, as `write` has one with its count; and how many `more` there are.
 fn most_frequent(
     counts: &BTreeMap<String, u64>,
-    plural: &str,
+    more: &str,
     write: impl Fn(&str, &str) -> String,
 ) -> String {
     let mut shown: Vec<(&String, &u64)> = counts.iter().collect();
@@ -232,14 +239,14 @@ fn most_frequent(
         .collect();
     if !rest.is_empty() {
         let count = text::count(rest.iter().map(|(_, count)| **count).sum());
-        items.push(format!("{} more {plural} {count}", rest.len()));
+        items.push(format!("{} {more} {count}", rest.len()));
     }
     items.join(", ")
 }
 
 /// Close frames by code, with the first reason of each.
 fn closes(report: &Report) -> String {
-    most_frequent(&report.closes, "codes", |code, count| {
+    most_frequent(&report.closes, "more codes", |code, count| {
         match report.server_said.get(&format!("close_{code}")) {
             Some(reason) => format!("{code} {count} ({reason})"),
             None => format!("{code} {count}"),
