@@ -5,8 +5,8 @@ use crate::figures::{Best, Column, Unit};
 use crate::format::{Table, date, figure, groups, largest, machine, method, notes, ratio, spread};
 use crate::report::{Report, Row};
 use myriad_charts::{
-    Axis, Bar, Bars, Body, Chart, Curve, Curves, Mark, Point, Reading, Scale, Steps, document,
-    escape, table,
+    Axis, Bar, Bars, Body, Chart, Curve, Curves, LOGARITHMIC, Mark, Point, Reading, Scale, Steps,
+    document, escape, table,
 };
 use std::fmt::Write as _;
 
@@ -108,6 +108,7 @@ fn chart(report: &Report, column: Column) -> Chart {
             axis: Axis {
                 title: unit.quantity().to_owned(),
                 scale: Scale::suiting(bars.iter().filter_map(|bar| bar.value)),
+                logarithmic: LOGARITHMIC,
                 steps: steps(unit),
                 format: tick(unit),
             },
@@ -189,12 +190,14 @@ fn arrivals(report: &Report) -> String {
             x: Axis {
                 title: "time since the publish request".to_owned(),
                 scale: Scale::Logarithmic,
+                logarithmic: LOGARITHMIC,
                 steps: Steps::Decimal,
                 format: tick(Unit::Milliseconds),
             },
             y: Axis {
                 title: "share of all deliveries".to_owned(),
                 scale: Scale::Linear,
+                logarithmic: LOGARITHMIC,
                 steps: Steps::Decimal,
                 format: |share| format!("{:.0}%", share * 100.0),
             },

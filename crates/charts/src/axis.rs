@@ -6,13 +6,15 @@ use serde::Serialize;
 const RATIO_LOGARITHMIC: f64 = 30.0;
 /// Ticks of a linear axis, about.
 const LINEAR_TICKS: f64 = 5.0;
+/// [`Axis::logarithmic`] on a page in English.
+pub const LOGARITHMIC: &str = ", logarithmic";
 
 /// How figures become lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// From zero, in equal steps.
     Linear,
-    /// In powers of ten. Only for figures above zero; the axis says "logarithmic".
+    /// In powers of ten. Only for figures above zero; the axis says that it is logarithmic.
     Logarithmic,
 }
 
@@ -45,10 +47,12 @@ pub enum Steps {
 /// One axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What is measured. The word "logarithmic" is added where it is true.
+    /// What is measured.
     pub title: String,
     /// How figures become lengths.
     pub scale: Scale,
+    /// What stands behind the title where the scale is logarithmic, in the page's language: [`LOGARITHMIC`] in English.
+    pub logarithmic: &'static str,
     /// Where its ticks are.
     pub steps: Steps,
     /// A figure with its unit, as ticks and tables show it.
@@ -76,7 +80,7 @@ pub(crate) struct Tick {
 }
 
 impl Drawn {
-    /// With the word "logarithmic" where it is true.
+    /// With [`Axis::logarithmic`] on a logarithmic axis.
     pub(crate) fn title(&self) -> &str {
         &self.title
     }
@@ -111,11 +115,11 @@ impl Drawn {
 }
 
 impl Axis {
-    /// The title, and "logarithmic" on a logarithmic axis.
+    /// The title, which says so on a logarithmic axis.
     pub(crate) fn full_title(&self) -> String {
         match self.scale {
             Scale::Linear => self.title.clone(),
-            Scale::Logarithmic => format!("{}, logarithmic", self.title),
+            Scale::Logarithmic => format!("{}{}", self.title, self.logarithmic),
         }
     }
 
@@ -208,6 +212,7 @@ mod tests {
         Axis {
             title: "time".to_owned(),
             scale,
+            logarithmic: LOGARITHMIC,
             steps: Steps::Decimal,
             format: |value| format!("{value} ms"),
         }
@@ -278,8 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_says_so() {
+    fn a_logarithmic_axis_says_so_in_its_language() {
         assert_eq!(axis(Scale::Logarithmic).full_title(), "time, logarithmic");
+        let german = Axis {
+            logarithmic: " (logarithmisch)",
+            ..axis(Scale::Logarithmic)
+        };
+        assert_eq!(german.full_title(), "time (logarithmisch)");
         assert_eq!(axis(Scale::Linear).full_title(), "time");
     }
 

@@ -164,13 +164,14 @@ fn named(mark: Mark, label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::axis::{Axis, Scale, Steps};
+    use crate::axis::{Axis, LOGARITHMIC, Scale, Steps};
     use crate::chart::{Bar, Point, Reading};
 
     fn axis(title: &str, scale: Scale) -> Axis {
         Axis {
             title: title.to_owned(),
             scale,
+            logarithmic: LOGARITHMIC,
             steps: Steps::Decimal,
             format: |value| format!("{value} u"),
         }

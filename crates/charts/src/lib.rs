@@ -18,7 +18,7 @@ mod library;
 mod mark;
 mod page;
 
-pub use axis::{Axis, Scale, Steps};
+pub use axis::{Axis, LOGARITHMIC, Scale, Steps};
 pub use chart::{Bar, Bars, Body, Chart, Curve, Curves, Point, Reading};
 pub use figure::figure;
 pub use mark::Mark;

@@ -121,7 +121,7 @@ pub struct Config {
     pub retries: u8,
     /// Interval of the clients' own pings; none: they only answer the server's.
     pub heartbeat: Option<Duration>,
-    /// Share of the crowd that leaves and is replaced each second, once all are connected; none: nobody leaves.
+    /// Share of the crowd that leaves and is replaced each second, from the end of connecting on; none: nobody leaves.
     pub churn_per_s: Option<f64>,
     /// How clients come back that a storm dropped, or the server.
     pub comeback: Comeback,
@@ -167,7 +167,7 @@ pub struct Config {
     pub reporting: Reporting,
     /// Conditions that decide the outcome.
     pub thresholds: Vec<Threshold>,
-    /// A threshold that fails ends the run, this long after all have connected at the earliest. None: thresholds are judged at the
+    /// A threshold that fails ends the run, this long after the end of connecting at the earliest. None: thresholds are judged at the
     /// end alone.
     pub abort_on_fail: Option<Duration>,
     /// How clients leave, in between and at the end.

@@ -76,7 +76,7 @@ fn opacity(count: u64, most: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::axis::{Scale, Steps};
+    use crate::axis::{LOGARITHMIC, Scale, Steps};
 
     #[test]
     fn few_are_light_and_many_are_dark() {
@@ -91,6 +91,7 @@ mod tests {
         let axis = |scale| Axis {
             title: "t".to_owned(),
             scale,
+            logarithmic: LOGARITHMIC,
             steps: Steps::Decimal,
             format: |value| format!("{value}"),
         };

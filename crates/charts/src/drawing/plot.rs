@@ -109,12 +109,13 @@ fn draw(frame: &Frame<'_>, line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::axis::{Scale, Steps};
+    use crate::axis::{LOGARITHMIC, Scale, Steps};
 
     fn axis(title: &str) -> Axis {
         Axis {
             title: title.to_owned(),
             scale: Scale::Linear,
+            logarithmic: LOGARITHMIC,
             steps: Steps::Decimal,
             format: |value| format!("{value}"),
         }

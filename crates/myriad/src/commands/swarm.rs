@@ -112,7 +112,7 @@ pub(crate) struct Arguments {
     /// Each client pings at this interval [default: it only answers pings]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     heartbeat: Option<Duration>,
-    /// Share of the crowd that leaves and is replaced, such as 1%/m, once all are connected [default: nobody leaves]
+    /// Share of the crowd that leaves and is replaced, such as 1%/m, from the end of connecting on [default: nobody leaves]
     #[arg(long, value_name = "SHARE", value_parser = share_rate)]
     churn: Option<f64>,
     /// Drop the connections of that share of the crowd at once, so long after the end of connecting, such as 50%@10s; may be
@@ -250,8 +250,8 @@ pub(crate) struct Arguments {
     /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated [default: none]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
-    /// End the run when a threshold fails, this long after all have connected at the earliest, such as 10s. Thresholds on counts
-    /// that are to be reached are judged at the end [default: all are judged at the end]
+    /// End the run when a threshold fails, this long after the end of connecting at the earliest, such as 10s. Thresholds on
+    /// counts that are to be reached are judged at the end [default: all are judged at the end]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     abort_on_fail: Option<Duration>,
     /// How clients leave, at the end and by --churn

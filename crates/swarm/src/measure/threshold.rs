@@ -25,7 +25,7 @@ pub struct Threshold {
     operator: Operator,
     /// In the metric's unit.
     limit: f64,
-    /// Ends the run when it fails, this long after all have connected at the earliest.
+    /// Ends the run when it fails, this long after the end of connecting at the earliest.
     abort_after: Option<Duration>,
 }
 
@@ -156,7 +156,7 @@ impl Threshold {
         })
     }
 
-    /// The same, and it ends the run when it fails, this long after all have connected at the earliest.
+    /// The same, and it ends the run when it fails, this long after the end of connecting at the earliest.
     #[must_use]
     pub fn aborting_after(self, delay: Duration) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl Threshold {
         }
     }
 
-    /// How long after all have connected it ends a run in which it fails. `all` is when thresholds do that say nothing of it.
+    /// How long after the end of connecting it ends a run in which it fails. `all` is when thresholds do that say nothing of it.
     pub(crate) fn aborts_after(&self, all: Option<Duration>) -> Option<Duration> {
         self.abort_after.or(all)
     }

@@ -121,7 +121,7 @@ fn tiles(report: &Report, language: Language) -> String {
             rate(setup.rate_per_s),
             setup
                 .p99_ms
-                .map_or_else(String::new, |p99| format!("p99 {}", time(p99))),
+                .map_or_else(String::new, |p99| format!("p99 {}", language.time(p99))),
         ),
     ];
     if report.messages.count > 0 {
@@ -140,8 +140,9 @@ fn tiles(report: &Report, language: Language) -> String {
             reach,
             format!("{missed} {missing}"),
         ));
-        let last = fanout.overall.last_ms.map_or_else(|| "-".to_owned(), time);
-        let p99 = fanout.overall.p99_ms.map_or_else(String::new, time);
+        let last = language.time_or_dash(fanout.overall.last_ms);
+        let p99 = fanout.overall.p99_ms;
+        let p99 = p99.map_or_else(String::new, |p99| language.time(p99));
         tiles.push((
             language.of("last client reached", "最后一个客户端"),
             last,
@@ -184,7 +185,7 @@ fn trip_tiles(report: &Report, language: Language) -> Vec<(&'static str, String,
     ];
     let tile = |(name, trips): (&'static str, Option<&RoundTripReport>)| {
         let trips = trips?;
-        let p99 = trips.round_trip_ms.p99.map_or_else(|| "-".to_owned(), time);
+        let p99 = language.time_or_dash(trips.round_trip_ms.p99);
         Some((name, p99, rate(trips.received_per_s)))
     };
     trips.into_iter().filter_map(tile).collect()
@@ -210,7 +211,7 @@ fn flow_tiles(report: &Report, language: Language) -> Vec<(&'static str, String,
     let slowest = timed.max_by(|one, other| one.0.total_cmp(&other.0));
     let slowest = slowest.map(|(p99, flow)| {
         let name = language.of("slowest flow, p99", "最慢消息流 p99");
-        (name, time(p99), escape(&flow.name))
+        (name, language.time(p99), escape(&flow.name))
     });
     std::iter::once(reach).chain(slowest).collect()
 }
@@ -235,9 +236,10 @@ fn foot(report: &Report, language: Language) -> String {
         "延迟从消息计划发送的时刻算起，而不是实际发出的时刻：服务器停顿期间排队的消息同样计入。未到达的消息计为缺失。",
     );
     format!(
-        "{warnings}<footer><p>{how}</p><p>{} {} &middot; run {}</p></footer>\n",
+        "{warnings}<footer><p>{how}</p><p>{} {} &middot; {} {}</p></footer>\n",
         escape(&report.program),
         escape(&report.version),
+        language.of("run", "运行编号"),
         escape(&report.run_id)
     )
 }
@@ -245,9 +247,20 @@ fn foot(report: &Report, language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::generator::judge;
     use crate::report::tests::report;
-    use myriad_report::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series};
-    use std::collections::BTreeMap;
+    use myriad_report::{
+        AgentReport, ArrivalCurve, ClientPublishReport, CpuReport, FleetReport, FlowReport,
+        HeatMap, RoundTripTimes, Sample, SampleTimes, Series, ServerSample, StallReport,
+        VanishReport, Verdict,
+    };
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Words of [`with_everything`] that are the same in every language: units, abbreviations, and what the run itself named.
+    const NAMES: [&str; 16] = [
+        "B", "CPU", "KiB", "Linux", "MiB", "UTC", "beef", "berlin", "chat", "fanout", "ms",
+        "myriad", "s", "sse", "swarm", "ws",
+    ];
 
     fn with_series() -> Report {
         let mut report = report();
@@ -282,6 +295,158 @@ mod tests {
             }],
         };
         report
+    }
+
+    /// A report with something in every part of the page; some of what was to come never did.
+    fn with_everything() -> Report {
+        let never = Some(f64::INFINITY);
+        let mut report = with_pictures();
+        let times = RoundTripTimes {
+            p50: Some(1.0),
+            p99: never,
+            ..RoundTripTimes::default()
+        };
+        let trips = RoundTripReport {
+            round_trip_ms: times,
+            ..RoundTripReport::default()
+        };
+        (report.echo, report.request) = (Some(trips), Some(trips));
+        report.client_publish = Some(ClientPublishReport {
+            replies: trips,
+            ..ClientPublishReport::default()
+        });
+        report.flows = vec![FlowReport {
+            name: "chat".to_owned(),
+            expected: 2,
+            since_due_ms: times,
+            ..FlowReport::default()
+        }];
+        let verdict = |value, passed| Verdict {
+            expression: "fanout:p99<9ms".to_owned(),
+            value,
+            passed,
+            ..Verdict::default()
+        };
+        report.thresholds = vec![
+            verdict(Some(1.0), true),
+            verdict(never, false),
+            verdict(None, false),
+        ];
+        report.stall = Some(StallReport {
+            ends: (0..40).map(|code| (format!("close_{code}"), 1)).collect(),
+            ended_slowest_ms: never,
+            ..StallReport::default()
+        });
+        report.vanish = Some(VanishReport::default());
+        report.cpu = Some(CpuReport {
+            generator_cpu_us_per_message: Some(3.0),
+            server_cpu_us_per_message: Some(4.0),
+            ..CpuReport::default()
+        });
+        let agents = vec![AgentReport {
+            name: "berlin".to_owned(),
+            lost_s: Some(1.5),
+            ..AgentReport::default()
+        }];
+        report.fleet = Some(FleetReport { agents });
+        report.errors.insert("handshake_500".to_owned(), 1);
+        report.closes.insert("3000".to_owned(), 1);
+        report.warnings = vec!["chat".to_owned()];
+        report
+    }
+
+    /// A report with every picture, and settings.
+    fn with_pictures() -> Report {
+        let mut report = with_series();
+        for sample in &mut report.series.samples {
+            sample.server = Some(ServerSample {
+                cpus: Some(0.5),
+                rss_bytes: Some(1 << 20),
+                connections: None,
+            });
+            (sample.sent_per_s, sample.answered_per_s) = (9.0, 5.0);
+            (sample.opened_per_s, sample.errors, sample.lost) = (3.0, 1, 1);
+            (sample.cpu_share, sample.machine_cpu_share) = (0.5, 0.9);
+            sample.rss_anon_bytes = 1 << 20;
+        }
+        let heat = report.series.heat[0].clone();
+        let kinds = [
+            "push",
+            "delivery",
+            "echo",
+            "client_publish",
+            "request",
+            "flow",
+        ];
+        let kinds = kinds.into_iter().chain(["ping"]).map(|of| HeatMap {
+            of: of.to_owned(),
+            ..heat.clone()
+        });
+        report.series.heat = kinds.collect();
+        // Far enough apart for a logarithmic axis.
+        let curve = |of: &str, sequence| ArrivalCurve {
+            of: of.to_owned(),
+            sequence,
+            points: vec![(0.4, 0.0), (40.0, 1.0)],
+        };
+        report.series.arrivals = vec![
+            curve("all", None),
+            curve("fastest", Some(1)),
+            curve("slowest", Some(2)),
+        ];
+        report.settings.targets = vec!["ws://127.0.0.1:8000/".to_owned()];
+        report.settings.protocol = "sse".to_owned();
+        report.settings.kernel = "Linux 6.1".to_owned();
+        report.settings.publish_every_s = Some(5.0);
+        report.crowd.user_bytes_per_client = Some(100.0);
+        report
+    }
+
+    /// What a reader of the page sees in Latin letters, without names that have digits or underscores.
+    fn latin_words(page: &str) -> BTreeSet<&str> {
+        let (_, body) = page.split_once("<body>").unwrap();
+        let texts = body.split('<').filter_map(|it| Some(it.split_once('>')?.1));
+        let words = texts.flat_map(|text| {
+            text.split(|c: char| c != '_' && c != '&' && c != ';' && !c.is_ascii_alphanumeric())
+        });
+        let is_word =
+            |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+        words.filter(is_word).collect()
+    }
+
+    #[test]
+    fn a_page_in_chinese_has_no_english_word_of_ours() {
+        let mut report = with_everything();
+        let names = BTreeSet::from(NAMES);
+        let english = |report: &Report| -> Vec<String> {
+            let page = page(report, Language::Chinese);
+            let words = latin_words(&page);
+            words.difference(&names).map(ToString::to_string).collect()
+        };
+        let in_english = page(&report, Language::English);
+        for word in ["logarithmic", "never", "more", "run"] {
+            // Without it nothing is shown.
+            assert!(latin_words(&in_english).contains(word), "{word}");
+        }
+        for outcome in [
+            Outcome::Finished,
+            Outcome::ThresholdsFailed,
+            Outcome::Interrupted,
+            Outcome::NobodyConnected,
+            Outcome::LoadFailed,
+        ] {
+            report.outcome = outcome;
+            for machine_cpu_share in [0.5, 1.0] {
+                report.crowd.machine_cpu_share_max = machine_cpu_share;
+                report.generator = judge(&report);
+                assert_eq!(english(&report), [""; 0], "{outcome:?}");
+                report.generator.saturated = true;
+                assert_eq!(english(&report), [""; 0], "{outcome:?}");
+            }
+        }
+        report.stall = Some(StallReport::default());
+        assert_eq!(english(&report), [""; 0]);
+        assert_eq!(english(&Report::default()), [""; 0]);
     }
 
     #[test]
@@ -327,12 +492,12 @@ mod tests {
     #[test]
     fn what_a_message_costs_both_ends_is_beside_the_checks_of_the_generator() {
         let mut report = report();
-        report.generator = crate::report::generator::judge(&report);
+        report.generator = judge(&report);
         assert!(!page(&report, Language::English).contains("CPU per message"));
-        report.cpu = Some(myriad_report::CpuReport {
+        report.cpu = Some(CpuReport {
             generator_cpu_us_per_message: Some(3.214),
             server_cpu_us_per_message: Some(4.5),
-            ..Default::default()
+            ..CpuReport::default()
         });
         let in_english = page(&report, Language::English);
         for wanted in [
@@ -346,16 +511,16 @@ mod tests {
 
     #[test]
     fn flows_are_among_the_figures_that_one_remembers() {
-        let flow = |name: &str, p99| myriad_report::FlowReport {
+        let flow = |name: &str, p99| FlowReport {
             name: name.to_owned(),
             expected: 200,
             received: 199,
             missing: 1,
-            since_due_ms: myriad_report::RoundTripTimes {
+            since_due_ms: RoundTripTimes {
                 p99: Some(p99),
-                ..Default::default()
+                ..RoundTripTimes::default()
             },
-            ..Default::default()
+            ..FlowReport::default()
         };
         let mut report = with_series();
         report.flows = vec![flow("chat", 5.0), flow("posts<", 7.0)];
@@ -385,7 +550,7 @@ mod tests {
             ..Report::default()
         };
         report.crowd.machine_cpu_share_max = 1.0;
-        report.generator = crate::report::generator::judge(&report);
+        report.generator = judge(&report);
         let page = super::page(&report, Language::English);
         assert!(page.contains("no processor left") && page.contains(">full<"));
         assert!(!page.contains("the figures are the server's"));

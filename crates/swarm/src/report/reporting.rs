@@ -1,6 +1,8 @@
 //! Where a run is shown beside its table, and what of the server is watched.
 
 use crate::config::Endpoint;
+use crate::report::text;
+use myriad_report::Unit;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -40,6 +42,24 @@ impl Language {
             Self::English => english,
             Self::Chinese => chinese,
         }
+    }
+
+    /// A figure in its unit. What is not finite is a time of something that never came, and only that has a word.
+    pub(crate) fn figure(self, value: f64, unit: Unit) -> String {
+        match self {
+            Self::Chinese if !value.is_finite() => "从未".to_owned(),
+            _ => text::figure(value, unit),
+        }
+    }
+
+    /// A time in milliseconds.
+    pub(crate) fn time(self, millis: f64) -> String {
+        self.figure(millis, Unit::Milliseconds)
+    }
+
+    /// A time in milliseconds that may be absent.
+    pub(crate) fn time_or_dash(self, millis: Option<f64>) -> String {
+        millis.map_or_else(|| "-".to_owned(), |millis| self.time(millis))
     }
 
     /// As HTML names it.

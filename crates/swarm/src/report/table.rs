@@ -1,12 +1,14 @@
 //! The closing table.
 
+mod flows;
+
 use crate::protocol::Protocol;
 use crate::report::reporting::Language;
 use crate::report::{Fanout, Messages, Outcome, Report, summary, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{
-    ClientPublishReport, Ended, FanoutTimes, FlowReport, Origin, PublishAnswer, PushReport,
-    RoundTripReport, RoundTripTimes, TlsReport,
+    ClientPublishReport, Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport,
+    RoundTripTimes, TlsReport,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -42,10 +44,9 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
         report.request.as_ref(),
         &mut page,
     );
-    report
-        .flows
-        .iter()
-        .for_each(|flow| write_flow(flow, &mut page));
+    for flow in &report.flows {
+        flows::write(flow, &mut page);
+    }
     write_pushes(report, &mut page);
     write_crowd(report, &mut page);
     for verdict in &report.thresholds {
@@ -208,17 +209,24 @@ pub(super) fn is_over_tcp(report: &Report) -> bool {
 /// Kinds of errors that a line has. A server may use each of 65,536 codes, and the JSON report has them all.
 const KINDS_SHOWN_MAX: usize = 32;
 
+/// Each kind with its count.
 pub(super) fn kinds(counts: &BTreeMap<String, u64>) -> String {
-    if counts.is_empty() {
-        return "none".to_owned();
-    }
-    most_frequent(counts, "kinds", |kind, count| format!("{kind} {count}"))
+    kinds_in(counts, Language::English)
 }
 
-/// The most frequent of these, in their order, as `write` has one with its count; and how many more there are.
+/// The same in a language.
+pub(super) fn kinds_in(counts: &BTreeMap<String, u64>, language: Language) -> String {
+    if counts.is_empty() {
+        return language.of("none", "无").to_owned();
+    }
+    let more = language.of("more kinds", "种其他");
+    most_frequent(counts, more, |kind, count| format!("{kind} {count}"))
+}
+
+/// The most frequent of these, in their order, as `write` has one with its count; and how many `more` there are.
 fn most_frequent(
     counts: &BTreeMap<String, u64>,
-    plural: &str,
+    more: &str,
     write: impl Fn(&str, &str) -> String,
 ) -> String {
     let mut shown: Vec<(&String, &u64)> = counts.iter().collect();
@@ -231,14 +239,14 @@ fn most_frequent(
         .collect();
     if !rest.is_empty() {
         let count = text::count(rest.iter().map(|(_, count)| **count).sum());
-        items.push(format!("{} more {plural} {count}", rest.len()));
+        items.push(format!("{} {more} {count}", rest.len()));
     }
     items.join(", ")
 }
 
 /// Close frames by code, with the first reason of each.
 fn closes(report: &Report) -> String {
-    most_frequent(&report.closes, "codes", |code, count| {
+    most_frequent(&report.closes, "more codes", |code, count| {
         match report.server_said.get(&format!("close_{code}")) {
             Some(reason) => format!("{code} {count} ({reason})"),
             None => format!("{code} {count}"),
@@ -386,48 +394,6 @@ fn write_round_trips(
     }
     page.line(name, &counts);
     page.line("", &since_due(&trips.round_trip_ms));
-}
-
-fn write_flow(flow: &FlowReport, page: &mut Page) {
-    let counts = format!(
-        "{} sent, {} of {} received, missing {}, duplicated {}, out of order {}, unexpected {}, never sent {}",
-        text::count(flow.sent),
-        text::count(flow.received),
-        text::count(flow.expected),
-        text::count(flow.missing),
-        text::count(flow.duplicated),
-        text::count(flow.out_of_order),
-        text::count(flow.unexpected),
-        text::count(flow.unsent)
-    );
-    page.line(&flow.name, &counts);
-    if flow.away + flow.replayed > 0 {
-        let absent = format!(
-            "{} not expected of clients that left, {} came to clients that were not there",
-            text::count(flow.away),
-            text::count(flow.replayed)
-        );
-        page.line("", &absent);
-    }
-    page.line("", &since_due(&flow.since_due_ms));
-    if let Some(answers) = answers_of(flow) {
-        page.line("", &answers);
-    }
-}
-
-/// What came of the requests of a flow. Where the answer is all that is expected, its times are those of the deliveries, and stand
-/// there already.
-fn answers_of(flow: &FlowReport) -> Option<String> {
-    let failures = format!(
-        "refused {}, not answered {}",
-        text::count(flow.refused),
-        text::count(flow.unanswered)
-    );
-    if flow.answered_ms == flow.since_due_ms {
-        return (flow.failed() > 0).then_some(failures);
-    }
-    let is_asked = flow.answered_ms.mean.is_some() || flow.failed() > 0;
-    is_asked.then(|| format!("{failures}; answers {}", since_due(&flow.answered_ms)))
 }
 
 fn since_due(times: &RoundTripTimes) -> String {
@@ -709,45 +675,6 @@ mod tests {
         let second = table.lines().filter(|line| !line.is_empty()).nth(1);
         let wanted = "  Only connecting was measured, and who stayed connected";
         assert!(second.unwrap().starts_with(wanted), "{table}");
-    }
-
-    #[test]
-    fn answers_that_are_the_deliveries_have_their_times_once() {
-        let times = |mean| RoundTripTimes {
-            mean: Some(mean),
-            ..RoundTripTimes::default()
-        };
-        let asked = FlowReport {
-            name: "history".to_owned(),
-            sent: 7,
-            since_due_ms: times(2.0),
-            answered_ms: times(2.0),
-            ..FlowReport::default()
-        };
-        let with = |flow: &FlowReport| {
-            let mut report = report();
-            report.flows = vec![flow.clone()];
-            render(&report, 200)
-        };
-        let table = with(&asked);
-        assert_eq!(table.matches("since due").count(), 1, "{table}");
-        assert!(!table.contains("refused"), "{table}");
-        let refused = FlowReport {
-            refused: 3,
-            ..asked
-        };
-        let table = with(&refused);
-        assert_eq!(table.matches("since due").count(), 1, "{table}");
-        assert!(table.contains("refused 3, not answered 0\n"), "{table}");
-        // The answer to who sends a message, and its deliveries to a group.
-        let told = FlowReport {
-            answered_ms: times(1.0),
-            ..refused
-        };
-        let table = with(&told);
-        let answers = "refused 3, not answered 0; answers since due: mean 1.00 ms";
-        assert!(table.contains(answers), "{table}");
-        assert_eq!(table.matches("since due").count(), 2, "{table}");
     }
 
     #[test]

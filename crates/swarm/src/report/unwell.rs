@@ -1,7 +1,7 @@
 //! Clients that stalled or vanished: what the report says of them, and the lines of the closing table.
 
 use super::compose::quantile;
-use super::table::{Page, kinds};
+use super::table::{Page, kinds, kinds_in};
 use super::text;
 use crate::clock::Nanos;
 use crate::config::What;
@@ -168,6 +168,7 @@ fn vanished(vanish: &VanishReport) -> String {
 pub(super) fn section(report: &Report, language: Language) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), escape(&value)]);
+    let listed = |times: [Option<f64>; 2]| times.map(|it| language.time_or_dash(it)).join(", ");
     if let Some(stall) = &report.stall {
         row(
             language.of("clients that stalled", "停止读取的客户端"),
@@ -179,20 +180,20 @@ pub(super) fn section(report: &Report, language: Language) -> String {
         );
         row(
             language.of("of them, ended, and how", "其中连接已结束（方式）"),
-            format!("{} ({})", text::count(stall.ended), kinds(&stall.ends)),
+            format!(
+                "{} ({})",
+                text::count(stall.ended),
+                kinds_in(&stall.ends, language)
+            ),
         );
         row(
             language.of("until then: p50, slowest", "历时：p50、最长"),
-            format!(
-                "{}, {}",
-                text::time_or_dash(stall.ended_p50_ms),
-                text::time_or_dash(stall.ended_slowest_ms)
-            ),
+            listed([stall.ended_p50_ms, stall.ended_slowest_ms]),
         );
         row(
             language.of(
                 "their deliveries (no part of the reach)",
-                "其应收消息（不计入触达率）",
+                "其应收消息（不计入到达率）",
             ),
             format!(
                 "{} / {}",
@@ -216,11 +217,7 @@ pub(super) fn section(report: &Report, language: Language) -> String {
         );
         row(
             language.of("until then: p50, slowest", "历时：p50、最长"),
-            format!(
-                "{}, {}",
-                text::time_or_dash(vanish.ends_p50_ms),
-                text::time_or_dash(vanish.ends_slowest_ms)
-            ),
+            listed([vanish.ends_p50_ms, vanish.ends_slowest_ms]),
         );
         row(
             language.of("still counted by the server", "服务器仍计为在线"),

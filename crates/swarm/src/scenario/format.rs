@@ -75,7 +75,7 @@ pub(super) struct Scenario {
     /// Conditions that decide the outcome, such as `reach>=100%`. One may be a table as in k6, with `threshold`, `abort-on-fail` and
     /// `delay-abort-eval`.
     pub thresholds: Vec<Limit>,
-    /// A threshold that fails ends the run, this long after all have connected at the earliest.
+    /// A threshold that fails ends the run, this long after the end of connecting at the earliest.
     pub abort_on_fail: Option<Time>,
     /// How connections to `wss://`, `https://` and `tls://` are protected.
     pub tls: Tls,

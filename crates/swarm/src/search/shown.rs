@@ -21,7 +21,7 @@ const COLUMNS_MIN: usize = 40;
 fn verdict(verdict: &Verdict, language: Language) -> String {
     let measured = verdict.value.map_or_else(
         || language.of("nothing measured", "未测得").to_owned(),
-        |measured| figure(measured, verdict.unit),
+        |measured| language.figure(measured, verdict.unit),
     );
     format!("{} ({measured})", verdict.expression)
 }
@@ -410,6 +410,9 @@ mod tests {
         let chinese = reason(&report.trials[1], Language::Chinese);
         let parts = "echo:p99<50ms (80.0 ms)；压测机：turn；上一轮仍有 1,200 个连接未断开";
         assert_eq!(chinese, parts);
+        report.trials[1].thresholds[0].value = Some(f64::INFINITY);
+        let chinese = reason(&report.trials[1], Language::Chinese);
+        assert!(chinese.starts_with("echo:p99<50ms (从未)；"), "{chinese}");
         for outcome in [
             SearchOutcome::Found,
             SearchOutcome::Limit,

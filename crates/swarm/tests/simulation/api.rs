@@ -19,6 +19,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const SEEDS: u64 = 200;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str = "-p myriad-swarm --lib simulation::api::every_request_is_accounted_for_and_none_is_done_twice_that_may_not_be";
 const STEPS: u32 = 250;
 
 const ASKED: &str = r#"
@@ -97,7 +99,7 @@ struct World {
 
 #[test]
 fn every_request_is_accounted_for_and_none_is_done_twice_that_may_not_be() {
-    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+    let Some(all) = run::for_seeds(SEEDS, REPLAY, simulate) else {
         return;
     };
     let flows = || all.iter().flat_map(|(_, figures)| figures);

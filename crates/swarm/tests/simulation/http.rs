@@ -21,6 +21,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 const SEEDS: u64 = 300;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str =
+    "-p myriad-swarm --lib simulation::http::whoever_asks_again_has_heard_everything";
 const STEPS: u32 = 250;
 
 /// The server's end of one connection.
@@ -54,7 +57,7 @@ struct World {
 
 #[test]
 fn whoever_asks_again_has_heard_everything() {
-    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+    let Some(all) = run::for_seeds(SEEDS, REPLAY, simulate) else {
         return;
     };
     let sum = |figure: fn(&Totals) -> u64| all.iter().map(figure).sum::<u64>();

@@ -2,7 +2,7 @@
 //!
 //! Half the crowds send echoes too; what becomes of those is in `echoes`.
 //!
-//! A failing seed is printed. `MYRIAD_SIM_SEED=<seed> cargo test -p myriad-swarm simulation::http` replays that one of a file alone.
+//! A failing seed is printed with the command that replays it alone.
 
 mod api;
 mod echoes;
@@ -39,6 +39,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 const SEEDS: u64 = 300;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str =
+    "-p myriad-swarm --lib simulation::a_crowd_survives_any_network_and_counts_right";
 const STEPS: u32 = 250;
 
 /// A clock that moves when told to.
@@ -120,7 +123,7 @@ struct World {
 
 #[test]
 fn a_crowd_survives_any_network_and_counts_right() {
-    run::for_seeds(SEEDS, simulate);
+    run::for_seeds(SEEDS, REPLAY, simulate);
 }
 
 fn simulate(seed: u64) {

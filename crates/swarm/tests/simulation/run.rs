@@ -5,29 +5,28 @@ use crate::clock::Clock as _;
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
-use myriad_reactor::sim::{Sim, SimNet, seed_to_replay};
-use std::panic::UnwindSafe;
+use myriad_reactor::sim::{Campaign, Outcomes, Sim, SimNet, seed_to_replay};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What simulations with so many seeds show. A failing seed is printed; `MYRIAD_SIM_SEED` replays one alone, and then there is nothing to
-/// say of all.
-pub(super) fn for_seeds<T>(
+/// What simulations with `count` seeds show, or with those that the environment says ([`Campaign`]), in any order. None where that is
+/// too little to say something of all: with fewer seeds, or one that is replayed alone. `replay` is what `cargo test` is told for that.
+pub(super) fn for_seeds<T: Send>(
     count: u64,
-    simulate: impl Fn(u64) -> T + Copy + UnwindSafe,
+    replay: &'static str,
+    simulate: impl Fn(u64) -> T + Sync,
 ) -> Option<Vec<T>> {
     if let Some(seed) = seed_to_replay() {
         simulate(seed);
         return None;
     }
-    let simulated = (0..count).map(|seed| {
-        let outcome = std::panic::catch_unwind(move || simulate(seed));
-        outcome.unwrap_or_else(|panic| {
-            eprintln!("the failing seed is {seed}");
-            std::panic::resume_unwind(panic)
-        })
-    });
-    Some(simulated.collect())
+    let campaign = Campaign::from_environment(count, replay);
+    let add = |all: &mut Vec<T>, outcome: T| all.push(outcome);
+    let Outcomes {
+        summary, failures, ..
+    } = campaign.run(Vec::new(), simulate, add, None);
+    assert!(failures.is_empty(), "seeds that fail: {failures:?}");
+    (campaign.count >= count).then_some(summary)
 }
 
 /// Ends the crowd of a world whose server goes on to `serve`: nothing may stay open.

@@ -30,6 +30,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 const SEEDS: u64 = 150;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str =
+    "-p myriad-swarm --lib simulation::sessions::whoever_comes_back_has_heard_everything";
 const STEPS: u32 = 250;
 const EPOCH: &str = "epoch";
 
@@ -85,7 +88,7 @@ struct World {
 
 #[test]
 fn whoever_comes_back_has_heard_everything() {
-    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+    let Some(all) = run::for_seeds(SEEDS, REPLAY, simulate) else {
         return;
     };
     let sum = |figure: fn(&(Totals, u64, u64)) -> u64| all.iter().map(figure).sum::<u64>();

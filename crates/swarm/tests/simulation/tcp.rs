@@ -18,6 +18,9 @@ use std::path::Path;
 use std::time::Duration;
 
 const SEEDS: u64 = 200;
+/// What `cargo test` is told to replay a seed.
+const REPLAY: &str =
+    "-p myriad-swarm --lib simulation::tcp::whoever_is_there_hears_every_message_once";
 const STEPS: u32 = 250;
 
 /// What terminals say. Their framing is the seed's.
@@ -73,7 +76,7 @@ struct World {
 
 #[test]
 fn whoever_is_there_hears_every_message_once() {
-    let Some(all) = run::for_seeds(SEEDS, simulate) else {
+    let Some(all) = run::for_seeds(SEEDS, REPLAY, simulate) else {
         return;
     };
     let sum = |figure: fn(&(Totals, u64)) -> u64| all.iter().map(figure).sum::<u64>();

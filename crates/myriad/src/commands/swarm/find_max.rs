@@ -57,7 +57,7 @@ pub(super) struct FindMaxArguments {
     /// A condition that has to hold, beside those of the scenario; may be repeated [default: the scenario's]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
-    /// End a trial when a threshold fails, this long after all have connected at the earliest [default: as the scenario says]
+    /// End a trial when a threshold fails, this long after the end of connecting at the earliest [default: as the scenario says]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     abort_on_fail: Option<Duration>,
     #[command(flatten)]

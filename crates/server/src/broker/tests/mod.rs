@@ -25,12 +25,13 @@ mod plan;
 mod reached;
 mod truth;
 
+use crate::broker::link::SPARE_MESSAGES;
 use cloud::{Cloud, lock};
 use crowd::{Crowd, Published};
 use myriad_broker::Subjects;
 use myriad_reactor::sim::{Campaign, Outcomes, Prng, seed_to_replay, variable};
 use node::{Node, seed_random};
-use plan::{Plan, SPARE};
+use plan::Plan;
 use reached::Reached;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -151,7 +152,7 @@ impl World {
 
     /// A channel says more than the log keeps of it.
     fn flood(&mut self, channel: usize) {
-        for _ in 0..self.plan.kept_by_log + SPARE / 4 {
+        for _ in 0..self.plan.kept_by_log + SPARE_MESSAGES / 4 {
             let slot = self.hearing.below(self.plan.nodes);
             self.publish(slot, channel);
         }
@@ -409,7 +410,7 @@ impl World {
         let plan = self.plan;
         // Young enough, and no node has missed it because the log dropped it unread.
         let is_kept = plan.history_ttl > 3 * ANSWERED_WITHIN
-            && plan.kept_by_log >= 2 * plan.history_size as usize + SPARE;
+            && plan.kept_by_log >= 2 * plan.history_size as usize + SPARE_MESSAGES;
         let before = {
             let mut crowd = lock(&self.crowd);
             if is_kept {

@@ -3,7 +3,8 @@
 use super::cloud::{Cloud, lock};
 use super::crowd::{Crowd, Published};
 use super::node::{Node, seed_random};
-use super::plan::{NODES_MAX, Plan, SPARE};
+use super::plan::{NODES_MAX, Plan};
+use crate::broker::link::SPARE_MESSAGES;
 use myriad_broker::Subjects;
 use myriad_reactor::sim::Prng;
 use myriad_shard::{Epoch, NotPublished, Position};
@@ -30,7 +31,7 @@ fn plan() -> Plan {
         delay_us: 100,
         history_size: 5,
         history_ttl,
-        kept_by_log: 10 + SPARE,
+        kept_by_log: 10 + SPARE_MESSAGES,
         log_ttl: 2 * history_ttl,
         loses_answers: false,
         breaks_consumers: false,

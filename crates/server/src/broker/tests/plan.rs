@@ -1,6 +1,6 @@
 //! What a seed's cluster is like, and what may happen to it.
 
-pub(super) use crate::broker::link::SPARE_MESSAGES as SPARE;
+use crate::broker::link::SPARE_MESSAGES;
 use myriad_reactor::sim::{Prng, variable};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Plan {
         plan.by_channel = by_channel(seed, plan.nodes, &mut hearing);
         if plan.has_hearers() {
             // These nodes count on it.
-            plan.kept_by_log = 2 * plan.history_size as usize + SPARE;
+            plan.kept_by_log = 2 * plan.history_size as usize + SPARE_MESSAGES;
         }
         (plan, hearing)
     }
@@ -58,9 +58,9 @@ impl Plan {
         let cuts_logs = prng.one_in(3);
         // As many as a stream of ours has. With fewer, what came in the place of what was lost may have gone before a node looks.
         let spare = if cuts_logs {
-            SPARE
+            SPARE_MESSAGES
         } else {
-            *prng.pick(&[0, 2, SPARE])
+            *prng.pick(&[0, 2, SPARE_MESSAGES])
         };
         Self {
             nodes: prng.between(1, NODES_MAX),

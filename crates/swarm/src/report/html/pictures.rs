@@ -5,7 +5,7 @@ use crate::report::reporting::Language;
 use crate::report::text::{count, rate};
 use crate::report::{Report, float};
 use myriad_charts::drawing::{Cell, Heat, Line, Plot, Shape, heat_map, plot};
-use myriad_charts::{Axis, Mark, Point, Scale, Steps};
+use myriad_charts::{Axis, LOGARITHMIC, Mark, Point, Scale, Steps};
 use myriad_report::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series};
 
 /// All of them that there is something to show in.
@@ -60,14 +60,18 @@ struct Painter<'a> {
 
 impl Painter<'_> {
     fn time_axis(&self) -> Axis {
+        let title = self.language.of("time since the start", "运行时间");
+        self.axis(title, Scale::Linear, ticks::elapsed)
+    }
+
+    /// An axis with decimal steps.
+    fn axis(&self, title: &str, scale: Scale, format: fn(f64) -> String) -> Axis {
         Axis {
-            title: self
-                .language
-                .of("time since the start", "运行时间")
-                .to_owned(),
-            scale: Scale::Linear,
+            title: title.to_owned(),
+            scale,
+            logarithmic: self.language.of(LOGARITHMIC, "（对数刻度）"),
             steps: Steps::Decimal,
-            format: ticks::elapsed,
+            format,
         }
     }
 
@@ -193,12 +197,7 @@ impl Painter<'_> {
             title: self.titled(name, "percentiles", "百分位"),
             note: String::new(),
             x: self.time_axis(),
-            y: Axis {
-                title: String::new(),
-                scale: Scale::suiting(values.map(|point| point.y)),
-                steps: Steps::Decimal,
-                format: ticks::time,
-            },
+            y: self.axis("", Scale::suiting(values.map(|point| point.y)), ticks::time),
             lines,
             y_most: None,
         };
@@ -235,12 +234,7 @@ impl Painter<'_> {
                 .of("the stronger, the more", "颜色越浓数量越多")
                 .to_owned(),
             x: self.time_axis(),
-            y: Axis {
-                title: String::new(),
-                scale: Scale::Logarithmic,
-                steps: Steps::Decimal,
-                format: ticks::time,
-            },
+            y: self.axis("", Scale::Logarithmic, ticks::time),
             cells,
         }
     }
@@ -275,18 +269,12 @@ impl Painter<'_> {
                     "发布后已到达客户端的比例",
                 )
                 .to_owned(),
-            x: Axis {
-                title: language.of("time since the push", "发布后时间").to_owned(),
-                scale: Scale::suiting(times.map(|point| point.0)),
-                steps: Steps::Decimal,
-                format: ticks::time,
-            },
-            y: Axis {
-                title: String::new(),
-                scale: Scale::Linear,
-                steps: Steps::Decimal,
-                format: ticks::share,
-            },
+            x: self.axis(
+                language.of("time since the push", "发布后时间"),
+                Scale::suiting(times.map(|point| point.0)),
+                ticks::time,
+            ),
+            y: self.axis("", Scale::Linear, ticks::share),
             lines,
             y_most: Some(1.0),
         })
@@ -364,12 +352,7 @@ impl Painter<'_> {
             title: title.to_owned(),
             note: note.to_owned(),
             x: self.time_axis(),
-            y: Axis {
-                title: String::new(),
-                scale: Scale::Linear,
-                steps: Steps::Decimal,
-                format,
-            },
+            y: self.axis("", Scale::Linear, format),
             lines,
             y_most,
         })
@@ -381,10 +364,10 @@ impl Painter<'_> {
             note: String::new(),
             x: self.time_axis(),
             y: Axis {
-                title: String::new(),
-                scale: Scale::Linear,
                 steps: Steps::Binary,
-                format: |value| myriad_units::bytes(myriad_units::whole(value)),
+                ..self.axis("", Scale::Linear, |value| {
+                    myriad_units::bytes(myriad_units::whole(value))
+                })
             },
             lines,
             y_most: None,

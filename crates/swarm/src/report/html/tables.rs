@@ -3,7 +3,7 @@
 use crate::report::Report;
 use crate::report::generator::{is_limit, is_machine_full};
 use crate::report::reporting::Language;
-use crate::report::text::{bytes, count, figure, micros, time, time_or_dash};
+use crate::report::text::{bytes, count, micros, time};
 use myriad_charts::{escape, table};
 use myriad_report::{FlowReport, RoundTripReport};
 
@@ -25,7 +25,7 @@ pub(super) fn thresholds(report: &Report, language: Language) -> String {
     let rows = report.thresholds.iter().map(|verdict| {
         let value = verdict.value.map_or_else(
             || language.of("not measured", "未测得").to_owned(),
-            |value| figure(value, verdict.unit),
+            |value| language.figure(value, verdict.unit),
         );
         vec![
             format!("<code>{}</code>", escape(&verdict.expression)),
@@ -85,7 +85,7 @@ pub(super) fn generator(report: &Report, language: Language) -> String {
         return String::new();
     }
     let rows = generator.checks.iter().map(|check| {
-        let limit = format!("\u{2264} {}", figure(check.limit, check.unit));
+        let limit = format!("\u{2264} {}", language.figure(check.limit, check.unit));
         let verdict = if !check.passed && !is_limit(check) {
             format!("<b class=\"warn\">{}</b>", language.of("full", "已满"))
         } else {
@@ -93,7 +93,7 @@ pub(super) fn generator(report: &Report, language: Language) -> String {
         };
         vec![
             check_name(&check.of, language).to_owned(),
-            figure(check.value, check.unit),
+            language.figure(check.value, check.unit),
             limit,
             verdict,
         ]
@@ -145,11 +145,11 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
             language.of("pushes", "推送").to_owned(),
             count(fanout.pushes),
             count(report.messages.missed),
-            time_or_dash(times.p50_ms),
-            time_or_dash(times.p90_ms),
-            time_or_dash(times.p99_ms),
-            time_or_dash(times.p999_ms),
-            time_or_dash(times.last_ms),
+            language.time_or_dash(times.p50_ms),
+            language.time_or_dash(times.p90_ms),
+            language.time_or_dash(times.p99_ms),
+            language.time_or_dash(times.p999_ms),
+            language.time_or_dash(times.last_ms),
         ]);
     }
     let trips = [
@@ -164,8 +164,8 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
         ),
     ];
     let trips = trips.into_iter();
-    rows.extend(trips.filter_map(|(name, trips)| trips.map(|trips| trip(name, trips))));
-    rows.extend(report.flows.iter().map(flow));
+    rows.extend(trips.filter_map(|(name, trips)| trips.map(|trips| trip(name, trips, language))));
+    rows.extend(report.flows.iter().map(|it| flow(it, language)));
     if rows.is_empty() {
         return String::new();
     }
@@ -186,31 +186,31 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
     )
 }
 
-fn trip(name: &str, trips: &RoundTripReport) -> Vec<String> {
+fn trip(name: &str, trips: &RoundTripReport, language: Language) -> Vec<String> {
     let times = &trips.round_trip_ms;
     vec![
         name.to_owned(),
         count(trips.received),
         count(trips.lost),
-        time_or_dash(times.p50),
-        time_or_dash(times.p90),
-        time_or_dash(times.p99),
-        time_or_dash(times.p999),
-        time_or_dash(times.max),
+        language.time_or_dash(times.p50),
+        language.time_or_dash(times.p90),
+        language.time_or_dash(times.p99),
+        language.time_or_dash(times.p999),
+        language.time_or_dash(times.max),
     ]
 }
 
-fn flow(flow: &FlowReport) -> Vec<String> {
+fn flow(flow: &FlowReport, language: Language) -> Vec<String> {
     let times = &flow.since_due_ms;
     vec![
         escape(&flow.name),
         count(flow.received),
         count(flow.missing),
-        time_or_dash(times.p50),
-        time_or_dash(times.p90),
-        time_or_dash(times.p99),
-        time_or_dash(times.p999),
-        time_or_dash(times.max),
+        language.time_or_dash(times.p50),
+        language.time_or_dash(times.p90),
+        language.time_or_dash(times.p99),
+        language.time_or_dash(times.p999),
+        language.time_or_dash(times.max),
     ]
 }
 

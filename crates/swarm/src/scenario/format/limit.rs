@@ -23,7 +23,7 @@ struct Table {
     /// It ends the run when it fails.
     #[serde(default, alias = "abort_on_fail", alias = "abortOnFail")]
     abort_on_fail: bool,
-    /// Not before that time after all have connected. Without it, at once.
+    /// Not before that time after the end of connecting. Without it, at once.
     #[serde(alias = "delay_abort_eval", alias = "delayAbortEval")]
     delay_abort_eval: Option<Time>,
 }
