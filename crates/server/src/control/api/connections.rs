@@ -97,22 +97,22 @@ struct Page<'a> {
 }
 
 /// The page in another node's answer. None if it did not answer, refused, or answered in the form of another version: then `remark` gets
-/// its name.
+/// its name, and what is wrong.
 fn page_of<'j>(
     node: &str,
     answer: Option<&'j [u8]>,
-    remark: impl FnOnce(&str),
+    remark: impl FnOnce(&str, &str),
 ) -> Result<Option<Page<'j>>, Fault> {
     let Some(answer) = answer else {
         return Ok(None);
     };
-    match told(node, answer).and_then(|result| parsed(result.get())) {
+    match told(node, answer).and_then(|result| parsed(node, result.get())) {
         Ok(page) => Ok(Some(page)),
         // What is wrong with the request is the asker's fault on each node.
         Err(fault) if fault.code == Code::BadRequest => Err(fault),
         Err(fault) => {
             if fault.is_of_another_version() {
-                remark(node);
+                remark(node, fault.detail());
             }
             Ok(None)
         }
@@ -157,7 +157,7 @@ impl Connections<'_> {
             let (own, gathered);
             let page = if name == nodes.name() {
                 own = answer_node(control, Method::Connections, 0, &request).await?;
-                Some(parsed(&own.0)?)
+                Some(parsed(name, &own.0)?)
             } else {
                 let wanted = Wanted {
                     what: Method::Connections.name(),
@@ -167,7 +167,8 @@ impl Connections<'_> {
                 gathered = nodes.ask(Whom::One(name), wanted, deadline).await;
                 let answer = gathered.answers.first();
                 let answer = answer.map(|(_, answer)| &**answer);
-                page_of(name, answer, |node| nodes.remark_other_version(node))?
+                let remark = |node: &str, why: &str| nodes.remark_other_version(node, why);
+                page_of(name, answer, remark)?
             };
             let Some(page) = page else {
                 missing.push(&**name);
@@ -370,7 +371,7 @@ mod tests {
     fn a_node_without_a_page_of_this_version_is_missing() {
         let read = |answer: Option<&'static str>| {
             let mut remarks = Vec::new();
-            let page = page_of("b", answer.map(str::as_bytes), |node| {
+            let page = page_of("b", answer.map(str::as_bytes), |node, _| {
                 remarks.push(node.to_owned());
             });
             let found = page.map(|page| page.map(|page| page.connections.len()));
