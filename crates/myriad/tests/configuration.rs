@@ -103,7 +103,7 @@ fn a_hang_up_reloads_the_file() {
     ));
     server.signal(SIGHUP);
     for line in [
-        "SIGHUP: channel.namespaces[\"new\"] is new",
+        "SIGHUP: channel.namespaces[\"new\"] is new, and works at once",
         "SIGHUP: channel.namespaces[\"old\"] has gone",
         "SIGHUP: handshake-timeout: \"10s\" -> \"9s\"",
         "SIGHUP: drain: \"10s\" -> \"1s\"; that needs a restart",

@@ -13,7 +13,7 @@ pub struct CpuReport {
     pub messages: u64,
     /// Processor seconds that the generator used in this time: the crowd, and what publishes and asks beside it.
     pub generator_cpu_s: f64,
-    /// The same of the server's process and its children; absent without `--server-pid`, and where it could not be read.
+    /// The same of the server's process and its children; absent without `--server-pid`, where it could not be read, and where it fell.
     pub server_cpu_s: Option<f64>,
     /// Microseconds of the generator for each of these messages, which it received; absent if there were none.
     pub generator_cpu_us_per_message: Option<f64>,

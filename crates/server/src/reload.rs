@@ -64,7 +64,7 @@ impl Reloader {
         // Two reloads wait for each other here, so at most one is in the channel.
         let mut running = self.running();
         let config = running.reloaded(options)?;
-        let changes = self.changes(&config.options.written, &running.options.written);
+        let changes = self.changes(&config.options, &running.options.written);
         let remarks = config.remarks.iter();
         for remark in remarks.filter(|remark| !running.remarks.contains(remark)) {
             tracing::warn!("{remark}");
@@ -82,12 +82,19 @@ impl Reloader {
         Ok(changes)
     }
 
-    fn changes(&self, written: &Written, before: &Written) -> Vec<Change> {
-        let since_start = written.changes_since(&self.started).into_iter();
-        let since_reload = written.changes_since(before).into_iter();
+    /// What is written otherwise than before, in the options that a reload gives.
+    fn changes(&self, options: &Options, before: &Written) -> Vec<Change> {
+        let (written, has_broker) = (&options.written, options.broker.is_some());
+        let since_start = written.changes_since(&self.started, has_broker);
+        let since_reload = written.changes_since(before, has_broker);
         since_reload
+            .into_iter()
             .filter(|change| !change.needs_restart)
-            .chain(since_start.filter(|change| change.needs_restart))
+            .chain(
+                since_start
+                    .into_iter()
+                    .filter(|change| change.needs_restart),
+            )
             .collect()
     }
 }
@@ -96,5 +103,62 @@ impl Reloader {
 pub(crate) async fn follow(mut reloads: Reloads, control: Arc<Control>) {
     while let Some(Reload { config, _done }) = reloads.recv().await {
         control.reload(&config);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    const MACHINE: Machine = Machine {
+        memory_available_bytes: Some(20 << 30),
+        cores: 2,
+        probed: None,
+    };
+
+    /// What is written: these namespaces, and a broker or none.
+    fn options(namespaces: &str, broker: Option<&str>) -> Options {
+        let mut variables = vec![(
+            "MYRIAD_CHANNEL_NAMESPACES".to_owned(),
+            namespaces.to_owned(),
+        )];
+        variables.extend(broker.map(|url| ("MYRIAD_BROKER".to_owned(), url.to_owned())));
+        let sources = Sources {
+            variables,
+            ..Sources::default()
+        };
+        sources.read().unwrap()
+    }
+
+    /// A reload that brings a namespace: what the log says of it, whether that needs a restart, and whether the namespace is there.
+    fn with_a_new_namespace(broker: Option<&str>) -> (String, bool, bool) {
+        let config = options("old", broker).resolve(&MACHINE).unwrap();
+        // Nobody follows the reload: what is told does not wait for that.
+        let (reloader, _) = Reloader::new(config);
+        let mut changes = reloader.reload(options("old new", broker)).unwrap();
+        let Change {
+            sentence,
+            needs_restart,
+        } = changes.remove(0);
+        assert_eq!(changes, []);
+        let namespaces = Arc::clone(&reloader.running().settings.namespaces);
+        let is_there = namespaces.options_of("new:a").is_some();
+        (sentence, needs_restart, is_there)
+    }
+
+    #[test]
+    fn a_new_namespace_works_at_once() {
+        let sentence = "channel.namespaces[\"new\"] is new, and works at once";
+        let told = with_a_new_namespace(None);
+        assert_eq!(told, (sentence.to_owned(), false, true));
+    }
+
+    #[test]
+    fn a_new_namespace_of_a_cluster_needs_a_restart() {
+        let sentence =
+            "channel.namespaces[\"new\"] is new: all nodes need it before anybody uses it";
+        let told = with_a_new_namespace(Some("nats://127.0.0.1:4222"));
+        assert_eq!(told, (sentence.to_owned(), true, false));
     }
 }

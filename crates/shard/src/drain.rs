@@ -1,5 +1,5 @@
 //! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once. A client that waits for the
-//! answer to a command, such as the place of its publication, gets it first, unless the window ends before.
+//! answer to a command, such as the place of its publication, gets it first, also if it reads slowly, unless the window ends before.
 //! Changes `admission`; closes connections by the methods of `closing`.
 
 use crate::marks::{Happening, hit};
@@ -11,6 +11,17 @@ use myriad_wheel::Key;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// How far a drain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Connections are closed as their turn comes. Newcomers are answered 503.
+    Window,
+    /// The window is over. Answers that came in its last turn leave at the end of that turn, and everybody is closed in this one.
+    LastAnswers,
+    /// Nobody is accepted, and only those that are being closed are left.
+    Over,
+}
+
 /// A drain under way.
 #[derive(Debug)]
 pub(crate) struct Drain {
@@ -20,11 +31,11 @@ pub(crate) struct Drain {
     indices: Vec<u32>,
     /// How many have had their turn: they are closed, or in one of the lists below.
     closed: usize,
-    /// Clients whose turn has come, and who wait for answers.
+    /// Clients whose turn has come, and who wait for answers, or have not taken those that are queued for them.
     waiting: VecDeque<Key>,
-    /// Clients who wait for none any more. The last answer leaves at the end of the turn, and they are closed in the next one.
+    /// Clients who wait for none any more. If their queues leave at the end of the turn, they are closed in the next one.
     answered: Vec<Key>,
-    accepting: bool,
+    stage: Stage,
 }
 
 impl Drain {
@@ -36,7 +47,7 @@ impl Drain {
             closed: 0,
             waiting: VecDeque::new(),
             answered: Vec::new(),
-            accepting: true,
+            stage: Stage::Window,
         }
     }
 
@@ -49,12 +60,17 @@ impl Drain {
 
     /// True if more closes are due than the last turn could make.
     pub(crate) fn is_overdue(&self, now: Now) -> bool {
-        self.closed < self.due(now)
+        self.closed < self.due(now) || self.stage == Stage::LastAnswers
     }
 
     /// True when the window is over, and only those that are being closed are left.
     pub(crate) fn is_over(&self) -> bool {
-        !self.accepting
+        self.stage == Stage::Over
+    }
+
+    /// True if clients whose turn has come may still have answers to take.
+    fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty() || !self.answered.is_empty()
     }
 
     fn ends(&self) -> Now {
@@ -74,6 +90,15 @@ impl<R: Reactor> Shard<R> {
         self.hub
             .end_lingering(now, true, &mut self.turn_end.emptied_channels);
         self.drain_answered(&mut drain, now);
+        self.drain_due(&mut drain, now);
+        self.end_window_if_due(&mut drain, now);
+        let is_over = drain.is_over();
+        self.admission.drain = Some(drain);
+        is_over && self.hub.connection_count() == 0
+    }
+
+    /// Comes to the connections whose turn it is: closes them, or notes that their clients have their answers first.
+    fn drain_due(&mut self, drain: &mut Drain, now: Now) {
         let due = drain.due(now).min(drain.closed + self.settings.slice_max);
         for nth in drain.closed..due {
             let index = drain.indices[nth];
@@ -95,19 +120,35 @@ impl<R: Reactor> Shard<R> {
         }
         hit!(DrainOverdue if due < drain.due(now));
         drain.closed = drain.closed.max(due);
-        let is_over = drain.closed == drain.indices.len() && now >= drain.ends() || self.is_alone();
-        if is_over && drain.accepting {
-            // Stop accepting last: until here new connections were answered 503.
-            drain.accepting = false;
-            self.reactor.accept(false);
-            let late: Vec<u32> = self.hub.connection_indices().collect();
-            hit!(DrainLate if !late.is_empty());
-            for index in late {
-                self.drain_connection(index, now);
+    }
+
+    /// Closes everybody who is left once the window is over, or once no shard has anybody.
+    fn end_window_if_due(&mut self, drain: &mut Drain, now: Now) {
+        if drain.is_over() {
+            return;
+        }
+        let is_time_up = drain.closed == drain.indices.len() && now >= drain.ends();
+        if !self.is_alone() {
+            if !is_time_up {
+                return;
+            }
+            if drain.stage == Stage::Window && drain.is_awaited() {
+                // A close would drop answers that have come in this turn. One turn more lets them leave; no reader makes it two.
+                hit!(DrainLastAnswers);
+                drain.stage = Stage::LastAnswers;
+                return;
             }
         }
-        self.admission.drain = Some(drain);
-        is_over && self.hub.connection_count() == 0
+        // Stop accepting last: until here new connections were answered 503.
+        drain.stage = Stage::Over;
+        drain.waiting.clear();
+        drain.answered.clear();
+        self.reactor.accept(false);
+        let late: Vec<u32> = self.hub.connection_indices().collect();
+        hit!(DrainLate if !late.is_empty());
+        for index in late {
+            self.drain_connection(index, now);
+        }
     }
 
     /// Closes those whose last answers have left, and looks who has been answered since.
@@ -127,6 +168,24 @@ impl<R: Reactor> Shard<R> {
                 drain.answered.push(key);
             }
         }
+    }
+
+    /// After the flush: who has not taken all that is queued goes on waiting. Before the flush, what came in this turn would look like
+    /// a backlog, and a client that sends something in each turn would stay to the end of the window.
+    pub(crate) fn note_backlogs(&mut self) {
+        let hub = &self.hub;
+        let Some(drain) = &mut self.admission.drain else {
+            return;
+        };
+        let (waiting, answered) = (&mut drain.waiting, &mut drain.answered);
+        answered.retain(|&key| {
+            let has_backlog = has_backlog(hub, key);
+            if has_backlog {
+                hit!(DrainBacklog);
+                waiting.push_back(key);
+            }
+            !has_backlog
+        });
     }
 
     /// Whether an open connection is that of a client with a command that is not answered.
@@ -167,4 +226,13 @@ impl<R: Reactor> Shard<R> {
         let mut others = others.filter(|(index, _)| *index != self.index);
         self.hub.connection_count() == 0 && others.all(|(_, shard)| shard.connections.value() == 0)
     }
+}
+
+/// Whether the kernel has not taken all that is queued for an open connection.
+fn has_backlog(hub: &Hub, key: Key) -> bool {
+    if !hub.contains(key) {
+        return false;
+    }
+    let connection = hub.connection(key.index);
+    connection.phase == Phase::Open && connection.has_outbound()
 }

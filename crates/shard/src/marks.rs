@@ -78,6 +78,8 @@ myriad_hub::marks! {
         DrainOverdue = "a drain has more due than one turn ends",
         DrainReused = "a drain finds a later connection under an earlier one's number",
         DrainGone = "a drain finds that a connection has gone",
+        DrainBacklog = "a drain waits for a client that has not taken its answers",
+        DrainLastAnswers = "a drain gives answers one turn more at its end",
         DrainLate = "a drain's end finds newcomers",
         DrainEmpty = "a drain begins with nobody",
         RequestBehind = "a request comes before the one before it is answered",

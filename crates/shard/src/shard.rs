@@ -333,6 +333,7 @@ impl<R: Reactor> Shard<R> {
         self.deliver(now);
         let drained = self.poll_drain(now);
         self.flush(now);
+        self.note_backlogs();
         self.run_pending_closes();
         self.send_leaves();
         self.note_gauges();

@@ -29,7 +29,7 @@ use crate::time::ticks;
 use crate::{Epoch, Now};
 use ahead::Ahead;
 use myriad_wheel::Tick;
-use progress::Log;
+use progress::Progress;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ type Joins = BTreeMap<(Arc<str>, usize), u64>;
 /// All logs of a home, and the questions that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
-    logs: Box<[Log]>,
+    logs: Box<[Progress]>,
     /// None where logs are read whole.
     wanted: Option<WantedChannels>,
     /// Joins that wait until a source is caught up. Who leaves is no longer here, so these are no more than the channels with members.
@@ -66,36 +66,36 @@ impl Logs {
     /// So many logs. `by_channel`: channels are read by themselves.
     pub(super) fn new(count: usize, by_channel: bool) -> Self {
         Self {
-            logs: (0..count).map(|_| Log::default()).collect(),
+            logs: (0..count).map(|_| Progress::default()).collect(),
             wanted: by_channel.then(WantedChannels::default),
             ..Self::default()
         }
     }
 
     /// How far a source has been read. Of a channel that is not wanted, nothing.
-    fn of(&self, source: &Source) -> Log {
+    fn of(&self, source: &Source) -> Progress {
         match source {
             Source::Log(log) => self.logs[usize::from(log.0)],
             Source::Channel(channel) => self.of_channel(channel),
         }
     }
 
-    fn of_channel(&self, channel: &str) -> Log {
+    fn of_channel(&self, channel: &str) -> Progress {
         let wanted = self.wanted.as_ref();
-        let known = wanted.and_then(|wanted| wanted.log_of(channel));
+        let known = wanted.and_then(|wanted| wanted.progress_of(channel));
         known.copied().unwrap_or_default()
     }
 
     /// The same, to be changed; none for a channel that is not wanted.
-    fn of_mut(&mut self, source: &Source) -> Option<&mut Log> {
+    fn of_mut(&mut self, source: &Source) -> Option<&mut Progress> {
         match source {
             Source::Log(log) => self.logs.get_mut(usize::from(log.0)),
-            Source::Channel(channel) => self.wanted.as_mut()?.log_of_mut(channel),
+            Source::Channel(channel) => self.wanted.as_mut()?.progress_of_mut(channel),
         }
     }
 
     /// How far the source of a channel of this log has been read.
-    fn of_either(&self, log: LogId, channel: &str) -> Log {
+    fn of_either(&self, log: LogId, channel: &str) -> Progress {
         match &self.wanted {
             Some(_) => self.of_channel(channel),
             None => self.logs[usize::from(log.0)],

@@ -15,23 +15,15 @@ pub struct Change {
 }
 
 impl Written {
-    /// What has changed since `before`.
+    /// What has changed since `before`. A server with a broker follows no change of `[channel]`: its logs are those of the namespaces that
+    /// it was started with.
     #[must_use]
-    pub fn changes_since(&self, before: &Self) -> Vec<Change> {
+    pub fn changes_since(&self, before: &Self, has_broker: bool) -> Vec<Change> {
         let (old, new) = (flat(&before.values), flat(&self.values));
         let mut changes = Vec::new();
         let (was, is) = (before.lists(), self.lists());
         for element in was.symmetric_difference(&is) {
-            let what = if is.contains(element) {
-                "is new"
-            } else {
-                "has gone"
-            };
-            changes.push(Change {
-                sentence: format!("{element} {what}"),
-                // Only endpoints of webhooks are lists that a reload leaves as they are.
-                needs_restart: element.starts_with("webhooks."),
-            });
+            changes.push(change_of_element(element, is.contains(element), has_broker));
         }
         let is_of_one = |path: &str| {
             let mut elements = was.symmetric_difference(&is);
@@ -61,7 +53,8 @@ impl Written {
                     continue;
                 }
             }
-            let needs_restart = option.is_some_and(|option| !option.reloads);
+            let needs_restart =
+                is_fixed(path, has_broker) || option.is_some_and(|option| !option.reloads);
             let sentence = match option {
                 Some(option) if option.is_secret => format!("{path} changed"),
                 _ => format!("{path}: {from} -> {to}"),
@@ -84,6 +77,27 @@ impl Written {
     }
 }
 
+/// Whether a server keeps what stands at this path until it is started again, although a server without a broker would follow it.
+fn is_fixed(path: &str, has_broker: bool) -> bool {
+    has_broker && path.starts_with("channel.")
+}
+
+/// A table of a list that has come, or has gone.
+fn change_of_element(element: &str, is_new: bool, has_broker: bool) -> Change {
+    let is_namespace = element.starts_with("channel.namespaces[");
+    let what = match (is_new, is_namespace) {
+        (false, _) => "has gone",
+        (true, false) => "is new",
+        (true, true) if has_broker => "is new: all nodes need it before anybody uses it",
+        (true, true) => "is new, and works at once",
+    };
+    Change {
+        sentence: format!("{element} {what}"),
+        // Only endpoints of webhooks are lists that a reload leaves as they are.
+        needs_restart: element.starts_with("webhooks.") || is_fixed(element, has_broker),
+    }
+}
+
 /// A value as it is compared and shown; the default, if nothing is written.
 fn shown(option: &Described, written: Option<&str>) -> String {
     match written {
@@ -102,8 +116,12 @@ mod tests {
     use std::path::Path;
 
     fn changes(before: &str, now: &str) -> Vec<(String, bool)> {
+        changes_of(before, now, false)
+    }
+
+    fn changes_of(before: &str, now: &str, has_broker: bool) -> Vec<(String, bool)> {
         let written = |text| Written::from_text(text, Path::new("a.toml")).unwrap();
-        let changes = written(now).changes_since(&written(before));
+        let changes = written(now).changes_since(&written(before), has_broker);
         let pair = |change: Change| (change.sentence, change.needs_restart);
         changes.into_iter().map(pair).collect()
     }
@@ -151,7 +169,7 @@ mod tests {
             (
                 "",
                 "[[channel.namespaces]]\nname = \"ab\"\npresence = true",
-                "channel.namespaces[\"ab\"] is new",
+                "channel.namespaces[\"ab\"] is new, and works at once",
                 false,
             ),
             (
@@ -170,6 +188,31 @@ mod tests {
     }
 
     #[test]
+    fn with_a_broker_channels_change_with_a_restart() {
+        let with = |line: &str| format!("[[channel.namespaces]]\nname = \"ab\"\n{line}");
+        let without = String::new();
+        for (before, now, sentence) in [
+            (
+                &without,
+                &with(""),
+                "channel.namespaces[\"ab\"] is new: all nodes need it before anybody uses it",
+            ),
+            (&with(""), &without, "channel.namespaces[\"ab\"] has gone"),
+            (
+                &with("presence = true"),
+                &with(""),
+                "channel.namespaces[\"ab\"].presence: true -> false",
+            ),
+        ] {
+            let told = changes_of(before, now, true);
+            assert_eq!(told, [(sentence.to_owned(), true)], "{now}");
+        }
+        let limit = |limit: u8| format!("[client]\nchannel_limit = {limit}");
+        let told = changes_of(&limit(5), &limit(9), true);
+        assert_eq!(told, [("client.channel_limit: 5 -> 9".to_owned(), false)]);
+    }
+
+    #[test]
     fn what_means_the_same_is_no_change() {
         for (before, now) in [
             ("", "handshake-timeout = \"10s\""),
@@ -185,6 +228,6 @@ mod tests {
     fn a_flag_stands_over_a_change() {
         let mut now = Written::from_text("log = \"debug\"", Path::new("a.toml")).unwrap();
         now.flags = vec!["log".into()];
-        assert_eq!(now.changes_since(&Written::default()), []);
+        assert_eq!(now.changes_since(&Written::default(), false), []);
     }
 }

@@ -193,7 +193,7 @@ mod tests {
             );
             Written::from_text(&text, Path::new("f")).unwrap()
         };
-        let changes = written("https://a/?new").changes_since(&written("https://a/?old"));
+        let changes = written("https://a/?new").changes_since(&written("https://a/?old"), false);
         assert_eq!(changes.len(), 3);
         for change in changes {
             assert!(change.sentence.ends_with(" changed"), "{change:?}");

@@ -141,7 +141,7 @@ impl Control {
                 }
                 Err(fault) => {
                     if fault.is_of_another_version() {
-                        nodes.remark_other_version(node);
+                        nodes.remark_other_version(node, fault.detail());
                     } else {
                         tracing::warn!("members of another node are missing: {}", fault.detail());
                     }

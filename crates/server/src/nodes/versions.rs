@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Nodes that are remembered. Names of nodes are new with each start.
 const NAMED_MAX: usize = 1_000;
+/// Bytes of the reason in the log. It may quote what a node has sent.
+const WHY_BYTES_MAX: usize = 600;
 
 /// The nodes that the log has named.
 #[derive(Debug, Default)]
@@ -26,19 +28,31 @@ impl OtherVersions {
 }
 
 impl Nodes {
-    /// A node answers in a form that this one does not know. Says so in the log, once for each node.
-    pub(crate) fn remark_other_version(&self, node: &str) {
+    /// A node answers in a form that this one does not know. `why` names the node, and says what is wrong. The log has it once for each
+    /// node.
+    pub(crate) fn remark_other_version(&self, node: &str, why: &str) {
         if self.other_versions.note(node) {
-            tracing::warn!(
-                "node {node} answers in a form of another version: its clients are missing in lists until all nodes have one version"
-            );
+            tracing::warn!("{}", sentence(why));
         }
     }
+}
+
+fn sentence(why: &str) -> String {
+    let why = &why[..why.floor_char_boundary(WHY_BYTES_MAX)];
+    format!("{why}; its clients are missing in lists until all nodes have one version")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_has_the_reason_but_no_more_of_it_than_a_line() {
+        let said =
+            sentence("node b answers in a form of another version: missing field `presence`");
+        assert!(said.contains("missing field `presence`; its clients are missing in lists"));
+        assert!(sentence(&"é".repeat(1 << 20)).len() < WHY_BYTES_MAX + 100);
+    }
 
     #[test]
     fn each_node_is_named_once() {

@@ -30,7 +30,7 @@ pub(super) struct Endpoint {
     name: Arc<str>,
     /// A reload may change it.
     config: ArcSwap<WebhookEndpoint>,
-    /// Names this run of the server.
+    /// Names this run of the server, as `info` does.
     server: Arc<str>,
     /// The number of the last batch. Shared with whoever has the same name later: a receiver takes a number that it has seen for a
     /// batch that it has.

@@ -34,7 +34,7 @@ pub(crate) use receivers::Receivers;
 
 use crate::config::Webhooks as Config;
 use crate::error::ServerError;
-use crate::shards::{monotonic_now, random_bits};
+use crate::shards::monotonic_now;
 use myriad_shard::{Mesh, Notice, NoticeKind, Now};
 use std::io;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Webhooks {
     /// Begins to tell. None if nobody is to be told. Call it inside the runtime.
     ///
     /// # Errors
-    /// The client for requests cannot be made: the machine's certificates cannot be read, or there is no randomness.
+    /// The client for requests cannot be made: the machine's certificates cannot be read.
     pub(crate) fn start(
         config: &Config,
         mesh: Mesh,
@@ -79,7 +79,8 @@ impl Webhooks {
             what: "make a client for webhooks",
             source: io::Error::other(error),
         })?;
-        let server: Arc<str> = format!("{:016x}", random_bits()?).into();
+        // As `info` names the node, so that what both say can be joined.
+        let server = Arc::from(mesh.node());
         let receivers = Receivers::new(client, server, counts.clone(), config.notices());
         receivers.replace(&config.endpoints);
         let receivers = Arc::new(receivers);

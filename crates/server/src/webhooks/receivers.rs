@@ -22,7 +22,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Receivers {
     client: Client,
-    /// Names this run of the server.
+    /// Names this run of the server, as `info` does.
     server: Arc<str>,
     counts: WebhookCounts,
     /// What shards note. It stays until a restart.

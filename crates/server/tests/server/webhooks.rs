@@ -107,6 +107,19 @@ on_both_drivers! {
         assert_eq!((&end["code"], &end["reason"]), (&json!(3001), &json!("shutdown")));
     }
 
+    fn a_batch_names_the_node_as_info_does(driver) {
+        let receiver = Receiver::start();
+        let server = start(telling(driver, &receiver.url()));
+        let _raw = websocket(server.address(), "/raw?channel=news");
+        let batch = receiver.next().body;
+        let answer = crate::support::request(server.address(), "POST", "/api/info", "", "{}");
+        let info: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let uid = info["result"]["nodes"][0]["uid"].as_str().expect("a name");
+        assert_eq!(batch["server"], uid);
+        assert_eq!(batch["id"], format!("{uid}-1"));
+        server.stop();
+    }
+
     fn a_receiver_that_is_away_is_told_later(driver) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");

@@ -2,7 +2,7 @@
 
 use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
-use myriad_shard::{Access, AskAnswer, ErrorCode, Payload, Question};
+use myriad_shard::{Access, AskAnswer, CloseReason, ErrorCode, Payload, Question};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ on_both_drivers!(
     the_answer_to_a_client_that_has_gone_is_dropped,
     a_drain_without_time_does_not_wait_for_answers,
     a_drain_with_time_lets_clients_have_their_answers,
+    a_drain_with_time_lets_slow_readers_have_their_answers,
+    a_drain_ends_although_a_reader_is_stalled,
+    an_answer_in_the_last_turn_of_a_drain_is_told,
     answered_commands_leave_no_tickets,
 );
 
@@ -278,6 +281,85 @@ fn a_drain_with_time_lets_clients_have_their_answers(driver: Driver) {
     // With nobody left, the drain does not last longer.
     drop((client, others));
     node.finish();
+}
+
+/// A client that has subscribed, and has read nothing of what was published until its socket was full.
+fn slow_reader(node: &Node) -> Client {
+    /// More than sockets that are on their way to being full may hold for a moment.
+    const BACKLOG_BYTES: u64 = 300_000;
+    let mut client = Client::open(node);
+    let reply = client.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    assert!(reply["error"].is_null(), "{reply}");
+    let filler = format!("\"{}\"", "x".repeat(60_000));
+    let backlog = |node: &Node| node.sum(|shard| shard.buffered_bytes.value());
+    while backlog(node) < BACKLOG_BYTES {
+        let published = node.publish("room", Payload::Json(filler.as_str().into()));
+        assert!(published < 1000, "sockets do not hold as much");
+        // No faster than deliveries, so that the queue does not overflow.
+        node.settle(|node| node.sum(|shard| shard.deliveries.value()) >= published);
+    }
+    client
+}
+
+fn a_drain_with_time_lets_slow_readers_have_their_answers(driver: Driver) {
+    let options = Options {
+        shards: 1,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let mut slow = slow_reader(&node);
+    slow.send(&rpc(3, "a"));
+    let ask = node.asked();
+    let mut others: Vec<_> = (0..19).map(|_| Client::open(&node)).collect();
+    // One is closed each second, the first one at once.
+    node.drain(Duration::from_secs(20));
+    assert_eq!(others[0].close_code(), 3001);
+    node.answer(ask, ErrorCode::NotAvailable);
+    // The answer has stood behind the backlog for many turns by then.
+    assert_eq!(others[1].close_code(), 3001);
+    let reply = loop {
+        let mut lines = slow.read_lines().into_iter();
+        if let Some(reply) = lines.find(|line| line["id"] == 3) {
+            break reply;
+        }
+    };
+    assert_eq!(reply["error"]["code"], 108);
+    assert_eq!(slow.close_code(), 3001);
+    drop((slow, others));
+    node.finish();
+}
+
+fn a_drain_ends_although_a_reader_is_stalled(driver: Driver) {
+    let options = Options {
+        shards: 1,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let stalled = slow_reader(&node);
+    node.drain(Duration::from_millis(200));
+    node.settle(|node| node.closes(CloseReason::Drain) == 1);
+    drop(stalled);
+    assert_eq!(node.finish(), 1);
+}
+
+fn an_answer_in_the_last_turn_of_a_drain_is_told(driver: Driver) {
+    for _ in 0..5 {
+        let options = Options {
+            shards: 1,
+            ..holding()
+        };
+        let node = Node::start(driver, options);
+        let mut client = Client::open(&node);
+        client.send(&rpc(2, "a"));
+        let ask = node.asked();
+        // Both come in one turn, unless the shard wakes in between.
+        node.answer(ask, ErrorCode::NotAvailable);
+        node.drain(Duration::ZERO);
+        assert_eq!(client.read()["error"]["code"], 108);
+        assert_eq!(client.close_code(), 3001);
+        drop(client);
+        assert_eq!(node.finish(), 1);
+    }
 }
 
 fn answered_commands_leave_no_tickets(driver: Driver) {

@@ -26,7 +26,10 @@ impl CpuReading {
             .saturating_sub(before.generator)
             .as_secs_f64();
         let server_s = self.server_s.zip(before.server_s);
-        let server_s = server_s.map(|(now, before)| (now - before).max(0.0));
+        // A sum that has fallen lacks a process that was in it: what the server used cannot be told.
+        let server_s = server_s
+            .filter(|(now, before)| now >= before)
+            .map(|(now, before)| now - before);
         let us_per_message = |cpu_s: f64| (messages > 0).then(|| cpu_s * 1e6 / float(messages));
         CpuReport {
             span_s: self.at.since(before.at).as_secs_f64(),
@@ -113,6 +116,13 @@ mod tests {
         assert_eq!(
             (cpu.server_cpu_s, cpu.server_cpu_us_per_message),
             (Some(1.0), None)
+        );
+        // A process of the server has ended, and its time with it.
+        meter.end(Some(reading(15, 200, 6_000, Some(6.5))));
+        let cpu = meter.report().unwrap();
+        assert_eq!(
+            (cpu.server_cpu_s, cpu.server_cpu_us_per_message),
+            (None, None)
         );
         let mut unconnected = CpuMeter::default();
         unconnected.end(Some(reading(15, 100, 6_000, None)));

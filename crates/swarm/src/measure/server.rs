@@ -102,7 +102,8 @@ impl ServerWatch {
             .zip(before)
             .and_then(|((now, cpu_s), (since, before))| {
                 let elapsed = now.since(since).as_secs_f64();
-                (elapsed > 0.0).then(|| (cpu_s - before).max(0.0) / elapsed)
+                // Time that has fallen is that of a server which was started again: the next reading can be compared with it.
+                (elapsed > 0.0 && cpu_s >= before).then(|| (cpu_s - before) / elapsed)
             });
         Some(ServerSample {
             cpus,
@@ -243,6 +244,31 @@ mod tests {
         assert!(sample.cpus.is_some() && sample.rss_bytes.unwrap() > 0);
         assert!(watch.process_cpu_s().is_some());
         assert_eq!(watch.unread(), (false, false));
+    }
+
+    #[test]
+    fn a_server_that_was_started_again_has_no_share_until_two_readings_are_its_own() {
+        let told = Arc::new(Mutex::new(None));
+        let mut watch = ServerWatch {
+            pid: None,
+            metrics: Some(Arc::clone(&told)),
+            previous: None,
+            is_process_read: false,
+            is_told: false,
+        };
+        let mut cpus = |second: u64, cpu_s: f64| {
+            *lock(&told) = Some(Reading {
+                cpu_s: Some(cpu_s),
+                ..Reading::default()
+            });
+            let sample = watch.sample(Nanos(second * 1_000_000_000));
+            sample.expect("the server tells it").cpus
+        };
+        assert_eq!(cpus(1, 10.0), None);
+        assert_eq!(cpus(2, 10.5), Some(0.5));
+        assert_eq!(cpus(3, 0.25), None, "started again");
+        assert_eq!(cpus(4, 1.25), Some(1.0));
+        assert_eq!(cpus(5, 1.25), Some(0.0), "it rests");
     }
 
     #[test]

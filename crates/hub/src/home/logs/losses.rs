@@ -1,7 +1,7 @@
 //! What a log has lost: subscribers of its channels must not miss it in silence.
 
 use super::super::{Home, HomeEffect};
-use super::progress::Log;
+use super::progress::Progress;
 use super::{LogId, Source};
 use crate::{Delivery, Now, Position};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Home {
             .of_mut(&Source::Log(log))
             .expect("one of its logs");
         known.forgotten = known.forgotten.max(known.offset);
-        let Log { epoch, offset, .. } = *known;
+        let Progress { epoch, offset, .. } = *known;
         let epoch = epoch.unwrap_or(self.settings.epoch);
         let position = Position { epoch, offset };
         let indices: Vec<u32> = self.channels.indices().collect();

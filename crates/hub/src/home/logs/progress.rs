@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// How far a home has read a log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Log {
+pub(super) struct Progress {
     /// None before the log begins.
     pub(super) epoch: Option<Epoch>,
     /// Whether all has come that was in the log when the home began to read it.
@@ -25,7 +25,7 @@ pub(super) struct Log {
 impl Home {
     /// The epoch and the offset of what has been read of a channel's source. Before it begins, they are no position.
     pub(in super::super) fn read_position(&self, log: LogId, channel: &str) -> Position {
-        let Log { epoch, offset, .. } = self.logs.of_either(log, channel);
+        let Progress { epoch, offset, .. } = self.logs.of_either(log, channel);
         let epoch = epoch.unwrap_or(self.settings.epoch);
         Position { epoch, offset }
     }

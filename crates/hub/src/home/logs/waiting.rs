@@ -2,7 +2,7 @@
 
 use super::super::{Home, HomeEffect, ReadHistory, ReadStream, Recover, StreamRequest};
 use super::Source;
-use super::progress::Log;
+use super::progress::Progress;
 use crate::{Asker, Now, Ticket};
 use myriad_wheel::{Key, Tick};
 use std::collections::HashMap;
@@ -105,14 +105,14 @@ impl Home {
     /// What questions about a channel wait for: it was not read to its end yet.
     pub(in super::super) fn awaited_log(&self, channel: &str) -> Option<Source> {
         let log = self.log_of(channel)?;
-        let Log { is_caught_up, .. } = self.logs.of_either(log, channel);
+        let Progress { is_caught_up, .. } = self.logs.of_either(log, channel);
         (!is_caught_up).then(|| self.logs.source_of(log, channel))
     }
 
     /// The same for a question about what a channel's history has.
     pub(in super::super) fn awaited_history(&self, channel: &str) -> Option<Source> {
         let log = self.log_of(channel)?;
-        let Log {
+        let Progress {
             is_caught_up,
             is_whole,
             ..

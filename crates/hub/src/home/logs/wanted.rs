@@ -5,7 +5,7 @@
 
 use super::super::Home;
 use super::Source;
-use super::progress::Log;
+use super::progress::Progress;
 use crate::Now;
 use myriad_wheel::Tick;
 use std::collections::{HashMap, VecDeque};
@@ -37,7 +37,7 @@ pub enum Wanting {
 /// A channel that is wanted.
 #[derive(Debug, Default)]
 struct Wanted {
-    log: Log,
+    progress: Progress,
     /// When somebody asked or left last.
     used: Tick,
     /// There is a deadline for it.
@@ -54,12 +54,14 @@ pub(super) struct WantedChannels {
 }
 
 impl WantedChannels {
-    pub(super) fn log_of(&self, channel: &str) -> Option<&Log> {
-        self.channels.get(channel).map(|wanted| &wanted.log)
+    pub(super) fn progress_of(&self, channel: &str) -> Option<&Progress> {
+        self.channels.get(channel).map(|wanted| &wanted.progress)
     }
 
-    pub(super) fn log_of_mut(&mut self, channel: &str) -> Option<&mut Log> {
-        self.channels.get_mut(channel).map(|wanted| &mut wanted.log)
+    pub(super) fn progress_of_mut(&mut self, channel: &str) -> Option<&mut Progress> {
+        self.channels
+            .get_mut(channel)
+            .map(|wanted| &mut wanted.progress)
     }
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {

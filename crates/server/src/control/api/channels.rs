@@ -280,7 +280,7 @@ mod tests {
         ];
         let results = results.map(|json| RawValue::from_string(json.into()).unwrap());
         let [ours, theirs] = &results;
-        let mut results = Results::new(ours);
+        let mut results = Results::new("a", ours);
         results.push("b", theirs);
         let Merged::List(reply) = request.merge(&mut results) else {
             unreachable!("channels are a list");

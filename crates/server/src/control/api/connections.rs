@@ -10,7 +10,9 @@ use super::orders::{self, Selection};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
 use crate::nodes::{Wanted, Whom};
-use myriad_shard::{ConnectionQuestion, Deed, Described, MetaFilter, TokenIdentity};
+use myriad_shard::{
+    ConnectionQuestion, Deed, Described, MetaFilter, Namespaces, TokenIdentity, Whose,
+};
 use myriad_wire::centrifuge::{is_json, json_without_line_breaks};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -28,7 +30,7 @@ pub(super) const CHANNELS_MAX: usize = 32;
 /// Entries of the field `meta`.
 pub(super) const META_ENTRIES_MAX: usize = 8;
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Connections<'a> {
     #[serde(borrow, default)]
@@ -87,6 +89,28 @@ fn has_entries(meta: &[u8], wanted: &Map<String, Value>) -> bool {
         .all(|(key, value)| meta.get(key) == Some(value))
 }
 
+/// What a request asks a node for.
+#[derive(Debug)]
+struct Asked {
+    /// None if there can be no such connection.
+    whose: Option<Whose>,
+    channel: Option<Box<str>>,
+    meta: Option<Map<String, Value>>,
+    /// Connections of a page.
+    max: usize,
+    cursor: Cursor,
+}
+
+/// What a request asks all nodes for.
+#[derive(Debug, PartialEq, Eq)]
+struct Start {
+    /// The node whose connections are the first, and where they begin there.
+    node: String,
+    from: String,
+    /// Connections of a page.
+    max: usize,
+}
+
 /// Connections of a node.
 #[derive(Deserialize)]
 struct Page<'a> {
@@ -97,25 +121,37 @@ struct Page<'a> {
 }
 
 /// The page in another node's answer. None if it did not answer, refused, or answered in the form of another version: then `remark` gets
-/// its name.
+/// its name, and what is wrong.
 fn page_of<'j>(
     node: &str,
     answer: Option<&'j [u8]>,
-    remark: impl FnOnce(&str),
-) -> Result<Option<Page<'j>>, Fault> {
-    let Some(answer) = answer else {
-        return Ok(None);
-    };
-    match told(node, answer).and_then(|result| parsed(result.get())) {
-        Ok(page) => Ok(Some(page)),
-        // What is wrong with the request is the asker's fault on each node.
-        Err(fault) if fault.code == Code::BadRequest => Err(fault),
+    remark: impl FnOnce(&str, &str),
+) -> Option<Page<'j>> {
+    match read_page(node, answer?) {
+        Ok(page) => Some(page),
         Err(fault) => {
             if fault.is_of_another_version() {
-                remark(node);
+                remark(node, fault.detail());
             }
-            Ok(None)
+            None
         }
+    }
+}
+
+fn read_page<'j>(node: &str, answer: &'j [u8]) -> Result<Page<'j>, Fault> {
+    let result = told(node, answer).map_err(|fault| match fault.code {
+        // This node has found nothing wrong with the request.
+        Code::BadRequest => {
+            let why = format!("it refuses the request; {}", fault.detail());
+            Fault::of_another_version(node, &why)
+        }
+        _ => fault,
+    })?;
+    let page: Page<'_> = parsed(node, result.get())?;
+    match page.cursor.map(Cursor::read) {
+        // Whoever sent it back would be refused.
+        Some(Err(_)) => Err(Fault::of_another_version(node, &"the cursor of its page")),
+        Some(Ok(_)) | None => Ok(page),
     }
 }
 
@@ -129,18 +165,69 @@ fn split_cursor(cursor: &str) -> Result<(&str, &str), Fault> {
 }
 
 impl Connections<'_> {
+    /// What is asked, if it can be.
+    fn checked(self, namespaces: &Namespaces) -> Result<Asked, Fault> {
+        if self.expression.is_some_and(|text| !text.is_empty()) {
+            return Err(Fault::bad(
+                "field \"expression\" cannot be used here; send \"meta\": {\"key\": value} for connections whose meta has this entry",
+            ));
+        }
+        let max = page_size(self.limit.or(Some(CONNECTIONS_DEFAULT)), CONNECTIONS_MAX)?;
+        let cursor = Cursor::read(self.cursor.as_deref().unwrap_or_default())?;
+        let channel = self.channel.filter(|name| !name.is_empty());
+        if let Some(channel) = channel.as_deref() {
+            options_of(namespaces, channel)?;
+        }
+        let meta = self.meta.filter(|meta| !meta.is_empty());
+        if meta
+            .as_ref()
+            .is_some_and(|meta| meta.len() > META_ENTRIES_MAX)
+        {
+            return Err(Fault::bad(format!(
+                "field \"meta\" has more than {META_ENTRIES_MAX} entries; send fewer"
+            )));
+        }
+        let selection = Selection {
+            all_users: Some(self.user.is_none()),
+            user: self.user,
+            client: self.client,
+            ..Selection::default()
+        };
+        Ok(Asked {
+            whose: selection.whose()?,
+            channel: channel.map(Into::into),
+            meta,
+            max,
+            cursor,
+        })
+    }
+
+    /// What is asked of all nodes, if it can be. So a bad request is refused here and at once, whatever the other nodes know.
+    fn start(&self, namespaces: &Namespaces) -> Result<Start, Fault> {
+        let (node, from) = split_cursor(self.cursor.as_deref().unwrap_or_default())?;
+        let (node, from) = (node.to_owned(), from.to_owned());
+        let of_node = Self {
+            cursor: Some(from.clone().into()),
+            ..self.clone()
+        };
+        let Asked { max, .. } = of_node.checked(namespaces)?;
+        Ok(Start { node, from, max })
+    }
+
     /// The connections of all nodes, one node after the other in the order of their names, until a page is full.
     pub(super) async fn answer_for_all(mut self, control: &Control) -> Reply {
         let Some(nodes) = &control.nodes else {
             return self.answer(control).await;
         };
-        let max = page_size(self.limit.or(Some(CONNECTIONS_DEFAULT)), CONNECTIONS_MAX)?;
-        let cursor = self.cursor.take().unwrap_or_default();
-        let (first, first_from) = split_cursor(&cursor)?;
+        let Start {
+            node: first,
+            from: first_from,
+            max,
+        } = self.start(&control.namespaces.load())?;
         let mut names = nodes.others();
         names.push(nodes.name().to_owned());
         names.sort_unstable();
-        names.retain(|name| &**name >= first);
+        names.retain(|name| *name >= first);
         let deadline = deadline();
         let (mut all, mut count, mut missing) = (String::new(), 0, Vec::new());
         let mut next = None;
@@ -150,14 +237,14 @@ impl Connections<'_> {
                 break;
             }
             // Where the node of the cursor has gone, the next one is read from its beginning.
-            let from = if name == first { first_from } else { "" };
+            let from = if *name == first { &*first_from } else { "" };
             self.cursor = Some(from.to_owned().into());
             self.limit = i64::try_from(max - count).ok();
             let request = Json::of(&self).0;
             let (own, gathered);
             let page = if name == nodes.name() {
                 own = answer_node(control, Method::Connections, 0, &request).await?;
-                Some(parsed(&own.0)?)
+                Some(parsed(name, &own.0)?)
             } else {
                 let wanted = Wanted {
                     what: Method::Connections.name(),
@@ -167,7 +254,8 @@ impl Connections<'_> {
                 gathered = nodes.ask(Whom::One(name), wanted, deadline).await;
                 let answer = gathered.answers.first();
                 let answer = answer.map(|(_, answer)| &**answer);
-                page_of(name, answer, |node| nodes.remark_other_version(node))?
+                let remark = |node: &str, why: &str| nodes.remark_other_version(node, why);
+                page_of(name, answer, remark)
             };
             let Some(page) = page else {
                 missing.push(&**name);
@@ -200,38 +288,17 @@ impl<'a> Request<'a> for Connections<'a> {
         Scope::Server
     }
 
-    async fn answer(mut self, control: &Control) -> Reply {
-        if self.expression.is_some_and(|text| !text.is_empty()) {
-            return Err(Fault::bad(
-                "field \"expression\" cannot be used here; send \"meta\": {\"key\": value} for connections whose meta has this entry",
-            ));
-        }
-        let max = page_size(self.limit.or(Some(CONNECTIONS_DEFAULT)), CONNECTIONS_MAX)?;
-        let mut cursor = Cursor::read(self.cursor.as_deref().unwrap_or_default())?;
-        let channel = self.channel.as_deref().filter(|name| !name.is_empty());
-        if let Some(channel) = channel {
-            options_of(&control.namespaces.load(), channel)?;
-        }
-        let meta = self.meta.take().filter(|meta| !meta.is_empty());
-        if meta
-            .as_ref()
-            .is_some_and(|meta| meta.len() > META_ENTRIES_MAX)
-        {
-            return Err(Fault::bad(format!(
-                "field \"meta\" has more than {META_ENTRIES_MAX} entries; send fewer"
-            )));
-        }
-        let selection = Selection {
-            all_users: Some(self.user.is_none()),
-            user: self.user.take(),
-            client: self.client.take(),
-            ..Selection::default()
-        };
-        let Some(whose) = selection.whose()? else {
+    async fn answer(self, control: &Control) -> Reply {
+        let Asked {
+            whose,
+            channel,
+            meta,
+            max,
+            mut cursor,
+        } = self.checked(&control.namespaces.load())?;
+        let Some(whose) = whose else {
             return Ok(page(&[], None));
         };
-        let channel: Option<Box<str>> =
-            self.channel.filter(|name| !name.is_empty()).map(Into::into);
         let deadline = Control::answers_deadline();
         let _turn = asking::turn(control, deadline).await?;
         let shards = control.mesh.shards_of(&whose);
@@ -370,31 +437,65 @@ mod tests {
     fn a_node_without_a_page_of_this_version_is_missing() {
         let read = |answer: Option<&'static str>| {
             let mut remarks = Vec::new();
-            let page = page_of("b", answer.map(str::as_bytes), |node| {
+            let page = page_of("b", answer.map(str::as_bytes), |node, _| {
                 remarks.push(node.to_owned());
             });
-            let found = page.map(|page| page.map(|page| page.connections.len()));
-            (found.map_err(|fault| fault.code), remarks)
+            (page.map(|page| page.connections.len()), remarks)
         };
         let good = r#"{"result":{"connections":{"x":{}},"cursor":"0-1"}}"#;
-        assert_eq!(read(Some(good)), (Ok(Some(1)), vec![]));
-        assert_eq!(read(None), (Ok(None), vec![]));
+        assert_eq!(read(Some(good)), (Some(1), vec![]));
+        assert_eq!(read(None), (None, vec![]));
         let busy = r#"{"error":{"code":111,"detail":"wait"}}"#;
-        assert_eq!(read(Some(busy)), (Ok(None), vec![]));
+        assert_eq!(read(Some(busy)), (None, vec![]));
         for other in [
             "",
             "7",
             r#"{"result":{}}"#,
             r#"{"result":{"connections":[]}}"#,
+            r#"{"result":{"connections":{"x":{}},"cursor":"x"}}"#,
+            r#"{"error":{"code":107,"detail":"unknown field `since`"}}"#,
         ] {
-            assert_eq!(
-                read(Some(other)),
-                (Ok(None), vec!["b".to_owned()]),
-                "{other}"
-            );
+            assert_eq!(read(Some(other)), (None, vec!["b".to_owned()]), "{other}");
         }
-        let bad = r#"{"error":{"code":107,"detail":"no cursor"}}"#;
-        assert_eq!(read(Some(bad)), (Err(Code::BadRequest), vec![]));
+        let mut said = String::new();
+        let refused = br#"{"error":{"code":107,"detail":"unknown field `since`"}}"#;
+        page_of("b", Some(&refused[..]), |_, why| why.clone_into(&mut said));
+        assert_eq!(
+            said,
+            "node b answers in a form of another version: it refuses the request; node b: unknown field `since`"
+        );
+    }
+
+    #[test]
+    fn a_bad_request_is_refused_before_any_node_is_asked() {
+        let namespaces = Namespaces::development();
+        let start = |request: &str| {
+            let request: Connections<'_> = serde_json::from_str(request).unwrap();
+            request.start(&namespaces).map_err(|fault| fault.code)
+        };
+        let long = format!("{{\"user\":{:?}}}", "x".repeat(256));
+        let entries: Vec<_> = (0..9).map(|key| format!("\"{key}\":1")).collect();
+        let many = format!("{{\"meta\":{{{}}}}}", entries.join(","));
+        for request in [
+            r#"{"cursor":"x"}"#,
+            r#"{"cursor":"b-x"}"#,
+            r#"{"cursor":"b-1-2-3"}"#,
+            r#"{"limit":-1}"#,
+            r#"{"expression":"true"}"#,
+            long.as_str(),
+            many.as_str(),
+        ] {
+            assert_eq!(start(request), Err(Code::BadRequest), "{request}");
+        }
+        let unknown = start(r#"{"channel":"none:a"}"#);
+        assert_eq!(unknown, Err(Code::UnknownChannel));
+        let begins = |node: &str, from: &str, max| {
+            let (node, from) = (node.to_owned(), from.to_owned());
+            Ok(Start { node, from, max })
+        };
+        assert_eq!(start("{}"), begins("", "", 100));
+        let later = start(r#"{"user":"7","cursor":"b-1-2","limit":5}"#);
+        assert_eq!(later, begins("b", "1-2", 5));
     }
 
     #[test]

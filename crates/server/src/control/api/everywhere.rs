@@ -34,15 +34,15 @@ pub(super) trait Everywhere<'a>: Request<'a> + Serialize {
 pub(super) struct Results<'j> {
     /// By the nodes' names. This node's own is the first.
     all: Vec<(&'j str, &'j RawValue)>,
-    /// The nodes whose results have another version's form.
-    unreadable: Vec<&'j str>,
+    /// The nodes whose results have another version's form, and what is wrong with them.
+    unreadable: Vec<(&'j str, Fault)>,
 }
 
 impl<'j> Results<'j> {
-    /// The result of this node.
-    pub(super) fn new(own: &'j RawValue) -> Self {
+    /// The result of this node, which has this name.
+    pub(super) fn new(node: &'j str, own: &'j RawValue) -> Self {
         Self {
-            all: vec![("this node", own)],
+            all: vec![(node, own)],
             unreadable: Vec::new(),
         }
     }
@@ -56,9 +56,9 @@ impl<'j> Results<'j> {
     pub(super) fn read<T: Deserialize<'j>>(&mut self) -> Vec<T> {
         let mut read = Vec::with_capacity(self.all.len());
         for &(node, result) in &self.all {
-            match serde_json::from_str(result.get()) {
+            match parsed(node, result.get()) {
                 Ok(result) => read.push(result),
-                Err(_) => self.unreadable.push(node),
+                Err(fault) => self.unreadable.push((node, fault)),
             }
         }
         read
@@ -137,15 +137,17 @@ pub(in super::super) async fn answer_node(
     command.answer_node(control, seed).await
 }
 
-/// One answer of the results of all nodes. `remark` names each whose answer has the form of another version.
+/// One answer of the results of all nodes. `node` is this one. `remark` gets each whose answer has the form of another version, and what
+/// is wrong with the answer.
 pub(super) fn put_together<'a>(
     request: &impl Everywhere<'a>,
+    node: &str,
     own: Json,
     others: &Gathered,
-    mut remark: impl FnMut(&str),
+    mut remark: impl FnMut(&str, &str),
 ) -> Reply {
     let own = RawValue::from_string(own.0).expect("results are JSON");
-    let mut results = Results::new(&own);
+    let mut results = Results::new(node, &own);
     let mut missing: Vec<&str> = others.missing.iter().map(|node| &**node).collect();
     let mut refused = None;
     for (node, answer) in &others.answers {
@@ -153,7 +155,7 @@ pub(super) fn put_together<'a>(
             Ok(result) => results.push(node, result),
             Err(fault) => {
                 if fault.is_of_another_version() {
-                    remark(node);
+                    remark(node, fault.detail());
                 }
                 missing.push(node);
                 refused.get_or_insert(fault);
@@ -162,8 +164,10 @@ pub(super) fn put_together<'a>(
     }
     let merged = request.merge(&mut results);
     let Results { all, unreadable } = results;
-    unreadable.iter().for_each(|node| remark(node));
-    missing.extend(unreadable);
+    for (node, fault) in &unreadable {
+        remark(node, fault.detail());
+        missing.push(node);
+    }
     match (merged, refused) {
         // The list of a node is too long for a whole one, and so is that of all.
         (Merged::List(_), Some(fault)) if fault.code == Code::LimitExceeded => Err(fault),
@@ -183,25 +187,28 @@ pub(super) fn put_together<'a>(
 
 /// The result in a node's answer.
 pub(in super::super) fn told<'j>(node: &str, answer: &'j [u8]) -> Result<&'j RawValue, Fault> {
-    let told: Option<Told<'_>> = serde_json::from_slice(answer).ok();
-    match told {
-        Some(Told {
+    let told = serde_json::from_slice::<Told<'_>>(answer);
+    match told.map_err(|error| Fault::of_another_version(node, &error))? {
+        Told {
             result: Some(result),
             ..
-        }) => Ok(result),
-        Some(Told {
+        } => Ok(result),
+        Told {
             error: Some(error), ..
-        }) => Err(Fault::new(
+        } => Err(Fault::new(
             Code::numbered(error.code),
             format!("node {node}: {}", error.detail),
         )),
-        _ => Err(Fault::of_another_version(&node)),
+        Told { .. } => {
+            let what = "it has neither a result nor an error";
+            Err(Fault::of_another_version(node, &what))
+        }
     }
 }
 
 /// A node's result in its form.
-pub(super) fn parsed<'j, T: Deserialize<'j>>(result: &'j str) -> Result<T, Fault> {
-    serde_json::from_str(result).map_err(|error| Fault::of_another_version(&error))
+pub(super) fn parsed<'j, T: Deserialize<'j>>(node: &str, result: &'j str) -> Result<T, Fault> {
+    serde_json::from_str(result).map_err(|error| Fault::of_another_version(node, &error))
 }
 
 /// A result that names the nodes that are missing in it.
@@ -250,11 +257,11 @@ mod tests {
         request: &'a str,
         own: &str,
         others: &Gathered,
-    ) -> (Reply, Vec<String>) {
+    ) -> (Reply, Vec<(String, String)>) {
         let request: R = serde_json::from_str(request).unwrap();
         let mut remarks = Vec::new();
-        let remark = |node: &str| remarks.push(node.to_owned());
-        let reply = put_together(&request, Json(own.into()), others, remark);
+        let remark = |node: &str, why: &str| remarks.push((node.to_owned(), why.to_owned()));
+        let reply = put_together(&request, "a0", Json(own.into()), others, remark);
         (reply, remarks)
     }
 
@@ -315,20 +322,39 @@ mod tests {
             (reply.unwrap().0, remarks)
         };
         let good = ("a", r#"{"result":{"presence":{"y":{"user":"2"}}}}"#);
-        for other in [
-            r#"{"result":{"members":[]}}"#,
-            r#"{"result":{"presence":[]}}"#,
-            r#"{"result":7}"#,
-            "",
+        for (other, why) in [
+            (r#"{"result":{"members":[]}}"#, "missing field `presence`"),
+            (r#"{"result":{"presence":[]}}"#, "expected a map"),
+            (r#"{"result":7}"#, "invalid type: integer `7`"),
+            ("", "EOF"),
+            ("{}", "neither a result nor an error"),
         ] {
             let (json, remarks) = list(&[good, ("b", other)]);
             let expected =
                 r#"{"presence":{"x":{"user":"1"},"y":{"user":"2"}},"unanswered_nodes":["c","b"]}"#;
             assert_eq!(json, expected, "{other}");
-            assert_eq!(remarks, ["b"]);
+            let [(node, said)] = &remarks[..] else {
+                panic!("{remarks:?}");
+            };
+            assert_eq!(node, "b");
+            let begin = "node b answers in a form of another version: ";
+            assert!(said.starts_with(begin) && said.contains(why), "{said}");
         }
         let busy = r#"{"error":{"code":111,"detail":"wait"}}"#;
         let (_, remarks) = list(&[good, ("b", busy)]);
-        assert_eq!(remarks, [""; 0], "it is of this version");
+        assert_eq!(remarks, [], "it is of this version");
+    }
+
+    #[test]
+    fn this_node_has_a_name_like_the_others() {
+        let request = r#"{"channel":"a"}"#;
+        let (reply, remarks) =
+            with_remarks::<Presence<'_>>(request, r#"{"presence":[]}"#, &gathered(&[], &["c"]));
+        assert_eq!(
+            reply.unwrap().0,
+            r#"{"presence":{},"unanswered_nodes":["c","a0"]}"#
+        );
+        let named: Vec<_> = remarks.iter().map(|(node, _)| &**node).collect();
+        assert_eq!(named, ["a0"]);
     }
 }

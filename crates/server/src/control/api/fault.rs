@@ -1,9 +1,11 @@
 //! What a method answers instead of a result, and what it does to the request as a whole.
 
 use super::super::error::Refusal;
+use super::reading::shortened;
 use axum::http::StatusCode;
 use myriad_shard::{NotPublished, PublishRefused};
 use serde::Serialize;
+use std::fmt::Display;
 
 /// Codes of errors: those of Centrifugo's API, and of its client protocol where the API has none of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +136,11 @@ impl Fault {
         )
     }
 
-    /// What another node answers cannot be read. `what` is the node, or what is wrong.
-    pub(super) fn of_another_version(what: &impl std::fmt::Display) -> Self {
-        let detail = format!("a node answers in a form of another version: {what}");
+    /// What another node answers cannot be read. `why` is what is wrong with it, and may quote it.
+    pub(super) fn of_another_version(node: &str, why: &impl Display) -> Self {
+        let why = why.to_string();
+        let why = shortened(&why);
+        let detail = format!("node {node} answers in a form of another version: {why}");
         Self {
             server: Some(Server::OfAnotherVersion),
             ..Self::new(Code::Internal, detail)
@@ -258,5 +262,14 @@ mod tests {
             let row = format!("\n| `{}` |", method.name());
             assert!(PAGE.contains(&row), "{row}");
         }
+    }
+
+    #[test]
+    fn a_fault_quotes_little_of_what_a_node_has_sent() {
+        let sent = format!("invalid type: string \"{}\"", "é".repeat(1 << 20));
+        let fault = Fault::of_another_version("b", &sent);
+        let detail = fault.detail();
+        assert!(detail.len() < 500, "{detail}");
+        assert!(detail.contains("version: invalid type: string"), "{detail}");
     }
 }

@@ -54,8 +54,8 @@ macro_rules! answer {
             let mut request = $request;
             let json = everywhere::written_request(&mut request);
             let (own, others) = everywhere::ask_all($control, nodes, Method::$variant, json).await;
-            let remark = |node: &str| nodes.remark_other_version(node);
-            everywhere::put_together(&request, own?, &others, remark)
+            let remark = |node: &str, why: &str| nodes.remark_other_version(node, why);
+            everywhere::put_together(&request, nodes.name(), own?, &others, remark)
         } else {
             $request.answer($control).await
         }

@@ -2,7 +2,7 @@
 
 use super::super::Control;
 use super::asking::{self, Turn, page_size};
-use super::everywhere::{self, Everywhere, Merged, Results};
+use super::everywhere::{self, Everywhere, Merged, Results, parsed};
 use super::fault::{Code, Fault};
 use super::json::push_client;
 use super::method::{Request, Scope};
@@ -267,38 +267,41 @@ struct Member<'a> {
 /// What a node says of a channel's members: the result of [`Presence`] or of [`PresenceStats`].
 pub(in super::super) fn page_of_node(node: &str, result: &RawValue) -> Result<MembersPage, Fault> {
     let json = result.get();
-    let read = || {
-        if let Ok(counts) = serde_json::from_str::<Counts>(json) {
-            return Some(MembersPage {
-                clients: counts.clients,
-                users: counts.users.into_iter().collect(),
-                ..MembersPage::default()
-            });
-        }
-        let page: Page<'_> = serde_json::from_str(json).ok()?;
-        let members = page.presence.values();
-        let members = members.map(|member| info_of(member.get()));
-        Some(MembersPage {
-            members: members.collect::<Option<_>>()?,
-            has_more: page.cursor.is_some(),
+    if let Ok(counts) = serde_json::from_str::<Counts>(json) {
+        return Ok(MembersPage {
+            clients: counts.clients,
+            users: counts.users.into_iter().collect(),
             ..MembersPage::default()
-        })
-    };
-    read().ok_or_else(|| Fault::of_another_version(&node))
+        });
+    }
+    let page: Page<'_> = parsed(node, json)?;
+    let members = page.presence.values();
+    let members = members.map(|member| info_of(node, member.get()));
+    Ok(MembersPage {
+        members: members.collect::<Result<_, _>>()?,
+        has_more: page.cursor.is_some(),
+        ..MembersPage::default()
+    })
 }
 
-fn info_of(json: &str) -> Option<ClientInfo> {
-    let member: Member<'_> = serde_json::from_str(json).ok()?;
-    let bytes = |json: Option<&RawValue>, encoded: Option<&str>| -> Option<Option<Arc<[u8]>>> {
-        Some(match (json, encoded) {
-            (_, Some(encoded)) => Some(BASE64_STANDARD.decode(encoded).ok()?.into()),
-            (Some(json), None) => Some(json.get().as_bytes().into()),
-            (None, None) => None,
-        })
+fn info_of(node: &str, json: &str) -> Result<ClientInfo, Fault> {
+    let member: Member<'_> = parsed(node, json)?;
+    let decoded = |encoded: &str| {
+        let bytes = BASE64_STANDARD.decode(encoded);
+        bytes.map_err(|error| Fault::of_another_version(node, &error))
     };
-    Some(ClientInfo {
+    let bytes =
+        |json: Option<&RawValue>, encoded: Option<&str>| -> Result<Option<Arc<[u8]>>, Fault> {
+            Ok(match (json, encoded) {
+                (_, Some(encoded)) => Some(Arc::from(decoded(encoded)?)),
+                (Some(json), None) => Some(Arc::from(json.get().as_bytes())),
+                (None, None) => None,
+            })
+        };
+    let client = ClientId::parse(member.client);
+    Ok(ClientInfo {
         user: (*member.user).into(),
-        client: ClientId::parse(member.client)?,
+        client: client.ok_or_else(|| Fault::of_another_version(node, &"the id of a client"))?,
         connection_info: bytes(member.conn_info, member.b64conn_info.as_deref())?,
         channel_info: bytes(member.chan_info, member.b64chan_info.as_deref())?,
     })
@@ -314,7 +317,7 @@ mod tests {
 
     fn merged<'a>(request: &impl Everywhere<'a>, results: &[&str]) -> Reply {
         let results: Vec<_> = results.iter().map(|json| raw(json)).collect();
-        let mut of_nodes = Results::new(&results[0]);
+        let mut of_nodes = Results::new("a", &results[0]);
         for theirs in &results[1..] {
             of_nodes.push("b", theirs);
         }
@@ -376,7 +379,7 @@ mod tests {
         };
         let mut json = String::new();
         push_client(&member, &mut json);
-        let read = info_of(&json).unwrap();
+        let read = info_of("b", &json).unwrap();
         assert_eq!(
             (
                 read.user,
@@ -391,7 +394,16 @@ mod tests {
                 member.channel_info
             )
         );
-        assert!(info_of(r#"{"user":"1","client":"x"}"#).is_none());
-        assert!(page_of_node("b", &raw("7")).is_err());
+        let fault = info_of("b", r#"{"user":"1","client":"x"}"#).unwrap_err();
+        assert!(
+            fault.detail().ends_with("version: the id of a client"),
+            "{fault:?}"
+        );
+        let fault = page_of_node("b", &raw("7")).unwrap_err();
+        assert!(fault.is_of_another_version());
+        assert!(
+            fault.detail().contains("invalid type: integer `7`"),
+            "{fault:?}"
+        );
     }
 }
