@@ -48,6 +48,41 @@ fn a_publication_behind_a_loss_does_not_hide_it() {
 }
 
 #[test]
+fn a_node_that_was_acknowledged_behind_a_loss_finds_it() {
+    simulate(async {
+        let mut pair = Pair::new().await;
+        pair.start().await;
+        let epoch = pair.epoch();
+        let lost = pair.publish(0, None).await;
+        assert_eq!(lost.offset, pair.cloud.last());
+        // No connection breaks, and no node hears what comes in its place.
+        pair.cloud.elect(1);
+        let other = pair.publish(1, None).await;
+        assert_eq!(other.offset, lost.offset);
+        let next = pair.publish(0, None).await;
+        assert!(next.offset > lost.offset && next.epoch == epoch, "{next:?}");
+        sleep(OPEN_AGAIN).await;
+        assert_ne!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
+fn a_node_that_publishes_nothing_more_finds_a_loss_too() {
+    simulate(async {
+        let mut pair = Pair::new().await;
+        let epoch = pair.epoch();
+        let lost = pair.publish(0, None).await;
+        assert_eq!(lost.offset, pair.cloud.last());
+        pair.cloud.elect(1);
+        // The beat of the second node comes in its place, and the first one hears it.
+        pair.start().await;
+        assert!(pair.cloud.last() >= lost.offset);
+        sleep(OPEN_AGAIN).await;
+        assert_ne!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
 fn a_publication_that_has_gone_is_no_loss() {
     simulate(async {
         let mut pair = Pair::new().await;
