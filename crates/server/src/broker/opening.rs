@@ -149,6 +149,11 @@ impl Opening {
         before.is_some()
     }
 
+    /// The stream has another epoch: its nodes know that it has lost something, and what was in doubt says nothing more.
+    pub(super) fn forget_doubts(&mut self) {
+        self.doubts = Doubts::default();
+    }
+
     /// Looks at what is in doubt.
     ///
     /// # Errors

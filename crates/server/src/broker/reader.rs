@@ -202,7 +202,14 @@ impl Reader {
     fn handle_beat(&mut self, sequence: u64, payload: &[u8], steps: &mut Vec<Step>) {
         let is_new = sequence >= self.reading.next_sequence();
         match self.beat.hear(&self.link, sequence, payload, is_new) {
-            Some(epoch) => self.reading.handle_beat(sequence, epoch, steps),
+            Some(epoch) => {
+                let before = self.reading.epoch();
+                self.reading.handle_beat(sequence, epoch, steps);
+                if self.reading.epoch() != before {
+                    // Another node has told of a loss. Whoever found it again would give the stream one more epoch.
+                    self.opening.forget_doubts();
+                }
+            }
             None => self.reading.handle_entry(sequence, LogEvent::Passed, steps),
         }
     }
