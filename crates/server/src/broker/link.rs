@@ -4,7 +4,7 @@ use super::State;
 use super::acknowledged::{Acknowledged, Acknowledgements};
 use super::answers::{Answers, Waiter};
 use super::remarks::Remarks;
-use super::room::{FILL_BYTES_MAX, Room};
+use super::room::{FILL_BYTES_MAX, FillLimits, Room};
 use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
@@ -259,6 +259,8 @@ pub(super) struct Link {
     pub(super) by_channel: bool,
     /// For what is read to fill channels.
     pub(super) fill_room: Room,
+    /// How much each log may read at once for that.
+    pub(super) fill_limits: FillLimits,
     /// Where random numbers come from; none if it has none.
     pub(super) random: fn() -> Option<u64>,
 }
@@ -286,8 +288,10 @@ impl Link {
                 Arc::new(Log::new(id, class, Arc::clone(options)))
             })
         });
+        let logs: Box<[_]> = logs.collect();
         Self {
-            logs: logs.collect(),
+            fill_limits: FillLimits::of_each(logs.len()),
+            logs,
             servers,
             subjects,
             namespaces,
