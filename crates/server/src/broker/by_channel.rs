@@ -93,7 +93,8 @@ impl Hearer {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
-            self.log.note_fault();
+            // If the stream has lost its end, what is acknowledged from now on may stand behind that.
+            self.log.doubt_acknowledged(0);
             self.interest.handle_deaf();
             // Homes are told of what is left when the log is open again. Until then others may need the room.
             drop(self.untold.take());
@@ -330,7 +331,7 @@ impl Hearer {
         if stored_ns > clock.stored_ns
             && self
                 .opening
-                .note_pause(|| anchors.newest_first(), newest, stored_ns)
+                .note_pause(&self.log, || anchors.newest_first(), newest, stored_ns)
         {
             // A leader that has gone may not have sent the last ones.
             schedule.hasten_audit();

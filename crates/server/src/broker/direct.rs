@@ -4,7 +4,7 @@
 //! (measured: 2 to 13 % of the answers right after an acknowledgement). For many subjects it says how far its server has got.
 
 use super::asker::Asker;
-use super::servers::{FeedError, LastBySubject, Page, Stored};
+use super::servers::{FeedError, LastBySubject, Page, PageSize, Stored};
 use async_nats::Subject;
 use async_nats::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
@@ -14,9 +14,11 @@ use std::collections::HashMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Messages of an answer, and their bytes: an answer is put together in memory.
-const BATCH_MAX: usize = 1_024;
-const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Messages of an answer about last messages, and their bytes: an answer is put together in memory.
+const LAST_SIZE: PageSize = PageSize {
+    messages_max: 1_024,
+    bytes_max: 4 << 20,
+};
 /// Headers of JetStream's own.
 const OWN: [&str; 7] = [
     "Nats-Subject",
@@ -77,7 +79,7 @@ pub(super) async fn last_by_subject(
     loop {
         let question = Question {
             multi_last: Some(&left),
-            ..Question::bounded()
+            ..Question::of_size(LAST_SIZE)
         };
         let answer = ask(asker, stream, &question).await?;
         let Some(up_to) = answer.up_to.filter(|_| !answer.is_empty) else {
@@ -110,12 +112,9 @@ pub(super) async fn page(
     stream: &str,
     subject: &str,
     from: u64,
+    size: PageSize,
 ) -> Result<Page, FeedError> {
-    let question = Question {
-        seq: Some(from),
-        next_by_subj: Some(subject),
-        ..Question::bounded()
-    };
+    let question = Question::for_page(subject, from, size);
     let answer = ask(asker, stream, &question).await?;
     Ok(Page {
         has_more: answer.pending > 0 && !answer.messages.is_empty(),
@@ -123,12 +122,20 @@ pub(super) async fn page(
     })
 }
 
-impl Question<'_> {
-    fn bounded() -> Self {
+impl<'a> Question<'a> {
+    fn of_size(size: PageSize) -> Self {
         Self {
-            batch: BATCH_MAX,
-            max_bytes: BATCH_BYTES_MAX,
+            batch: size.messages_max,
+            max_bytes: size.bytes_max,
             ..Self::default()
+        }
+    }
+
+    fn for_page(subject: &'a str, from: u64, size: PageSize) -> Self {
+        Self {
+            seq: Some(from),
+            next_by_subj: Some(subject),
+            ..Self::of_size(size)
         }
     }
 }
@@ -157,7 +164,7 @@ impl DirectAnswer {
         } = message;
         let block = block.unwrap_or_default();
         // The headers of a message may look like a status. JetStream writes behind them where it stands.
-        if let Some(stored) = stored(&block, payload) {
+        if let Some(stored) = stored(&block, &payload) {
             self.messages.push(stored);
             return Ok(false);
         }
@@ -186,7 +193,10 @@ fn status_of(block: &[u8]) -> Option<u16> {
 }
 
 /// A message of a stream that is sent with its place. Its own headers may be none of NATS.
-pub(super) fn stored(block: &Bytes, payload: Bytes) -> Option<Stored> {
+///
+/// It has a copy of its payload: a piece of the buffer that it was read to would keep all of that in memory, and whoever counts the bytes
+/// of messages would count too few.
+pub(super) fn stored(block: &Bytes, payload: &[u8]) -> Option<Stored> {
     let headers = parse_headers(block);
     let Place {
         subject,
@@ -202,7 +212,7 @@ pub(super) fn stored(block: &Bytes, payload: Bytes) -> Option<Stored> {
         subject,
         is_spoiled: headers.is_none(),
         headers,
-        payload,
+        payload: Bytes::copy_from_slice(payload),
     })
 }
 
@@ -282,7 +292,7 @@ mod tests {
         let block = Bytes::from_static(
             b"NATS/1.0 503 XX\r\nName: \xe9\r\nNats-Sequence: 1\r2\r\nNats-Subject: my.h.~.a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-11-22T10:00:00Z\r\nNats-Last-Sequence: 5\r\n\r\n",
         );
-        let stored = stored(&block, Bytes::new()).expect("it says where it stands");
+        let stored = stored(&block, b"").expect("it says where it stands");
         assert_eq!((&*stored.subject, stored.sequence), ("my.h.~.a", 7));
         assert!(stored.is_spoiled);
         let own = own_headers(&block);
@@ -321,15 +331,46 @@ mod tests {
     }
 
     #[test]
+    fn a_message_does_not_keep_the_buffer_that_it_was_read_to() {
+        let block = b"NATS/1.0\r\nNats-Subject: a\r\nNats-Sequence: 3\r\nNats-Time-Stamp: 2026-11-22T10:00:00Z\r\n\r\n";
+        let buffer = Bytes::from(vec![7_u8; 1_000]);
+        let message = RawMessage {
+            subject: "inbox".into(),
+            sid: Sid(1),
+            reply: None,
+            headers: Some(Bytes::from_static(block)),
+            payload: buffer.slice(..10),
+        };
+        let mut answer = DirectAnswer::default();
+        assert!(matches!(answer.take(message), Ok(false)));
+        assert_eq!(answer.messages[0].payload, buffer[..10]);
+        assert!(buffer.is_unique(), "nobody else has a piece of it");
+    }
+
+    #[test]
     fn a_question_says_what_is_meant() {
         let subjects = ["a".to_owned()];
-        let question = Question {
+        let last = Question {
             multi_last: Some(&subjects),
-            ..Question::bounded()
+            ..Question::of_size(LAST_SIZE)
         };
-        assert_eq!(
-            serde_json::to_value(&question).expect("plain data"),
-            serde_json::json!({ "multi_last": ["a"], "batch": 1_024, "max_bytes": 4_194_304 })
-        );
+        let size = PageSize {
+            messages_max: 65,
+            bytes_max: 33_828,
+        };
+        let page = Question::for_page("a", 7, size);
+        for (question, json) in [
+            (
+                last,
+                serde_json::json!({ "multi_last": ["a"], "batch": 1_024, "max_bytes": 4_194_304 }),
+            ),
+            (
+                page,
+                serde_json::json!({ "seq": 7, "next_by_subj": "a", "batch": 65, "max_bytes": 33_828 }),
+            ),
+        ] {
+            let said = serde_json::to_value(&question).expect("plain data");
+            assert_eq!(said, json);
+        }
     }
 }

@@ -6,8 +6,8 @@ use super::link::START_TIMEOUT;
 use super::link::{BrokerError, Log};
 use super::listening::Republishing;
 use super::servers::{
-    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, Servers, Stored, ToStore, Way,
-    Which,
+    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, Servers, Stored,
+    ToStore, Way, Which,
 };
 use super::stream::ensure;
 use super::{BrokerSettings, State, feed};
@@ -212,10 +212,11 @@ impl Servers for Jetstream {
         log: &'a Log,
         subject: &'a str,
         from: u64,
+        size: PageSize,
     ) -> BoxFuture<'a, Result<Page, FeedError>> {
-        Box::pin(
-            async move { direct::page(&self.asker, &self.stream_of(log), subject, from).await },
-        )
+        Box::pin(async move {
+            direct::page(&self.asker, &self.stream_of(log), subject, from, size).await
+        })
     }
 
     fn look<'a>(

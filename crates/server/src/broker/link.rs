@@ -1,9 +1,10 @@
 //! What the tasks of a broker share: the servers, the logs, and how far this node has read them.
 
 use super::State;
+use super::acknowledged::{Acknowledged, Acknowledgements};
 use super::answers::{Answers, Waiter};
 use super::remarks::Remarks;
-use super::room::{FILL_BYTES_MAX, Room};
+use super::room::{FILL_BYTES_MAX, FillLimits, Room};
 use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
@@ -84,11 +85,8 @@ struct Known {
     /// Where the epoch began, and the one before it.
     began: u64,
     former: Option<Epoch>,
-    /// The last message of this node that the stream has acknowledged in this epoch.
-    acknowledged: Option<Acknowledged>,
-    /// The one that was the last when reading ended, until the stream is opened again. What is acknowledged meanwhile may stand behind
-    /// a lost end.
-    acknowledged_before: Option<Acknowledged>,
+    /// Messages of this node that the stream has acknowledged in this epoch.
+    acknowledged: Acknowledgements,
     /// The stream is not what this node has read: positions mean nothing until it is opened again.
     is_suspect: bool,
     /// The channels that this node hears, where it does not read the log whole.
@@ -101,15 +99,6 @@ pub(super) struct ReadUpTo {
     /// None before anything was.
     pub(super) epoch: Option<Epoch>,
     pub(super) position: u64,
-}
-
-/// A message of this node that a stream has acknowledged: the stream must have it, whether this node has read it or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Acknowledged {
-    /// Its place.
-    pub(super) sequence: u64,
-    /// Its number: this node gives each to one message.
-    pub(super) serial: u64,
 }
 
 impl Log {
@@ -179,8 +168,7 @@ impl Log {
             known.is_suspect = false;
             known.former = known.read.epoch;
             known.began = began;
-            known.acknowledged = None;
-            known.acknowledged_before = None;
+            known.acknowledged = Acknowledgements::default();
         }
         known.read = read;
         known.answers.take_read(read.position)
@@ -205,16 +193,23 @@ impl Log {
     /// How far the stream goes at least: this node has read so much of it, or was told that a message of its own stands there.
     pub(super) fn known_up_to(&self) -> ReadUpTo {
         let known = self.lock();
-        let acknowledged = known.acknowledged.map_or(0, |last| last.sequence);
+        let newest = known.acknowledged.newest();
+        let acknowledged = newest.map_or(0, |newest| newest.sequence);
         ReadUpTo {
             position: known.read.position.max(acknowledged),
             ..known.read
         }
     }
 
-    /// A message was stored; `before` is how far the stream reached until then. At `before` or below it, the stream has lost its end, and
-    /// the reader opens it again.
-    pub(super) fn note_acknowledged(&self, message: Acknowledged, before: ReadUpTo) {
+    /// A message was stored. It was sent for the first time at `sent`, and `before` is how far the stream reached until then. At `before`
+    /// or below it, the stream has lost its end, and the reader opens it again.
+    pub(super) fn note_acknowledged(
+        &self,
+        message: Acknowledged,
+        sent: Instant,
+        before: ReadUpTo,
+        now: Instant,
+    ) {
         let mut known = self.lock();
         if known.read.epoch != before.epoch {
             return;
@@ -222,25 +217,18 @@ impl Log {
         if message.sequence <= before.position {
             known.is_suspect = true;
         }
-        let last = known.acknowledged;
-        if last.is_none_or(|last| last.sequence < message.sequence) {
-            known.acknowledged = Some(message);
-        }
+        known.acknowledged.note(message, sent, now);
     }
 
-    /// Reading has ended. If that is because the stream has lost its end, the next message may already stand behind the loss, and says
-    /// nothing of it.
-    pub(super) fn note_fault(&self) {
-        let mut known = self.lock();
-        known.acknowledged_before = known.acknowledged_before.or(known.acknowledged);
+    /// The stream may have lost its end since something was acknowledged: the last such message is in doubt, unless it stands at `read` or
+    /// before it.
+    pub(super) fn doubt_acknowledged(&self, read: u64) {
+        self.lock().acknowledged.doubt_newest(read);
     }
 
-    /// What the stream must still have: the last message that it has acknowledged, and the last one from before reading ended.
-    pub(super) fn acknowledged(&self) -> Vec<Acknowledged> {
-        let known = self.lock();
-        let before = known.acknowledged_before;
-        let before = before.filter(|before| known.acknowledged != Some(*before));
-        known.acknowledged.into_iter().chain(before).collect()
+    /// Takes the oldest acknowledged message that is in doubt. Whoever takes it looks for it.
+    pub(super) fn take_doubted(&self) -> Option<Acknowledged> {
+        self.lock().acknowledged.take_doubted()
     }
 
     pub(super) fn is_suspect(&self) -> bool {
@@ -249,9 +237,7 @@ impl Log {
 
     /// The stream was opened again, and looked at.
     pub(super) fn note_opened(&self) {
-        let mut known = self.lock();
-        known.is_suspect = false;
-        known.acknowledged_before = None;
+        self.lock().is_suspect = false;
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -273,6 +259,8 @@ pub(super) struct Link {
     pub(super) by_channel: bool,
     /// For what is read to fill channels.
     pub(super) fill_room: Room,
+    /// How much each log may read at once for that.
+    pub(super) fill_limits: FillLimits,
     /// Where random numbers come from; none if it has none.
     pub(super) random: fn() -> Option<u64>,
 }
@@ -300,8 +288,10 @@ impl Link {
                 Arc::new(Log::new(id, class, Arc::clone(options)))
             })
         });
+        let logs: Box<[_]> = logs.collect();
         Self {
-            logs: logs.collect(),
+            fill_limits: FillLimits::of_each(logs.len()),
+            logs,
             servers,
             subjects,
             namespaces,
@@ -368,6 +358,16 @@ mod tests {
         ReadUpTo { epoch, position }
     }
 
+    /// A message is sent and acknowledged; `before` is how far the stream reached until then.
+    fn acknowledge(log: &Log, sequence: u64, before: ReadUpTo) {
+        let now = Instant::now();
+        log.note_acknowledged(message(sequence), now, before, now);
+    }
+
+    fn doubted(log: &Log) -> Vec<Acknowledged> {
+        std::iter::from_fn(|| log.take_doubted()).collect()
+    }
+
     #[test]
     fn a_message_at_an_acknowledged_place_is_a_lost_end() {
         let log = log();
@@ -375,13 +375,12 @@ mod tests {
         let before = log.known_up_to();
         assert_eq!(before, read(1, 5));
         // Two were under way at once, and their answers came the other way round.
-        log.note_acknowledged(message(9), before);
-        log.note_acknowledged(message(8), before);
+        acknowledge(&log, 9, before);
+        acknowledge(&log, 8, before);
         assert!(!log.is_suspect());
-        assert_eq!(log.acknowledged(), [message(9)]);
         let before = log.known_up_to();
         assert_eq!(before, read(1, 9));
-        log.note_acknowledged(message(9), before);
+        acknowledge(&log, 9, before);
         assert!(log.is_suspect(), "it has the place of another one");
         log.note_opened();
         assert!(!log.is_suspect());
@@ -391,7 +390,7 @@ mod tests {
     fn another_epoch_ends_a_suspicion() {
         let log = log();
         log.note_read(read(1, 5), 0);
-        log.note_acknowledged(message(5), log.known_up_to());
+        acknowledge(&log, 5, log.known_up_to());
         assert!(log.is_suspect());
         log.note_read(read(1, 6), 0);
         assert!(
@@ -404,25 +403,38 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_before_a_fault_is_known_until_the_stream_is_open() {
+    fn what_was_acknowledged_before_a_fault_is_in_doubt() {
         let log = log();
         log.note_read(read(1, 1), 0);
-        log.note_fault();
-        assert_eq!(log.acknowledged(), []);
-        log.note_acknowledged(message(7), log.known_up_to());
-        log.note_fault();
-        assert_eq!(log.acknowledged(), [message(7)]);
-        // Reading fails again and again, and publications go on.
-        log.note_acknowledged(message(12), log.known_up_to());
-        log.note_fault();
-        log.note_acknowledged(message(13), log.known_up_to());
-        assert_eq!(log.acknowledged(), [message(13), message(7)]);
-        log.note_opened();
-        assert_eq!(log.acknowledged(), [message(13)]);
-        log.note_fault();
+        log.doubt_acknowledged(0);
+        assert_eq!(doubted(&log), []);
+        acknowledge(&log, 7, log.known_up_to());
+        log.doubt_acknowledged(0);
+        // Reading fails again, and publications go on.
+        acknowledge(&log, 12, log.known_up_to());
+        log.doubt_acknowledged(0);
+        acknowledge(&log, 13, log.known_up_to());
+        assert_eq!(doubted(&log), [message(7), message(12)]);
+        log.doubt_acknowledged(13);
+        assert_eq!(doubted(&log), [], "it was read");
+        log.doubt_acknowledged(12);
         log.note_read(read(2, 1), 0);
-        assert_eq!(log.acknowledged(), [], "another epoch says nothing");
-        log.note_acknowledged(message(20), read(1, 1));
-        assert_eq!(log.acknowledged(), [], "nor does what began in one");
+        assert_eq!(doubted(&log), [], "another epoch says nothing");
+        acknowledge(&log, 20, read(1, 1));
+        log.doubt_acknowledged(0);
+        assert_eq!(doubted(&log), [], "nor does what began in one");
+    }
+
+    #[test]
+    fn a_pause_puts_what_was_acknowledged_before_it_in_doubt() {
+        let log = log();
+        log.note_read(read(1, 1), 0);
+        let start = Instant::now();
+        for (sequence, seconds) in [(7, 0), (9, 2)] {
+            let now = start + Duration::from_secs(seconds);
+            log.note_acknowledged(message(sequence), now, log.known_up_to(), now);
+        }
+        assert!(!log.is_suspect());
+        assert_eq!(doubted(&log), [message(7)]);
     }
 }

@@ -7,7 +7,6 @@ use super::direct::{number, own_headers, stored};
 use super::servers::{FeedError, Heard, Listener, Republished};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::Info;
-use bytes::Bytes;
 use myriad_broker::{Extent, Subjects};
 use myriad_nats::raw::{RawConnection, RawMessage, Sid};
 use std::task::{Context, Poll, ready};
@@ -54,9 +53,7 @@ fn republished(subjects: &Subjects, message: RawMessage) -> Option<Republished> 
         ..
     } = message;
     let block = block?;
-    // A piece of the buffer that it was read to would keep all of that in memory while the message is held back.
-    let payload = Bytes::copy_from_slice(&payload);
-    let stored = stored(&block, payload)?;
+    let stored = stored(&block, &payload)?;
     // Anybody may publish here. What is not from the stream says so by its place.
     let is_from_stream = subjects.republished(&stored.subject).as_deref() == Some(&*subject);
     // They are parsed once, if they can be.
@@ -115,6 +112,7 @@ fn extent(message: &RawMessage) -> Result<Extent, FeedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     fn message(subject: &str, own: &str, payload: &'static [u8]) -> RawMessage {
         let place = "Nats-Subject: my.h.log.log:a\r\nNats-Sequence: 7\r\nNats-Last-Sequence: 5";

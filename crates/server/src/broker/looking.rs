@@ -1,16 +1,19 @@
 //! Whether a stream still has what was read of it.
 
-use super::link::{Acknowledged, Link, Log};
+use super::acknowledged::{Acknowledged, DOUBTED_MAX};
+use super::link::{Link, Log};
 use super::servers::{FeedError, Stored, Way, Which};
 use super::store::is_from;
 use myriad_broker::Anchor;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Entries that were stored further apart than this: in between, a server without the last ones may have become the stream's leader.
 /// NATS needs longer than that to elect one.
-const PAUSE_NS: i128 = 1_000_000_000;
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_NS: i128 = PAUSE.as_nanos() as i128;
 
 /// Entries that were looked for, up to the first one that is still there, and when what stands in its place was stored.
 #[derive(Debug)]
@@ -40,21 +43,15 @@ async fn look_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>
     Ok(next.filter(|next| next.sequence == sequence))
 }
 
-/// Whether no other message stands where one of this node was stored. One that has gone says nothing: the stream may have dropped it for
+/// Whether another message stands where one of this node was stored. One that has gone says nothing: the stream may have dropped it for
 /// later ones of its channel, or because of its age.
-pub(super) async fn has_no_others_in_our_places(
+async fn has_other_in_our_place(
     link: &Link,
     log: &Log,
-    messages: &[Acknowledged],
+    message: Acknowledged,
 ) -> Result<bool, FeedError> {
-    for message in messages {
-        let found = look_at(link, log, message.sequence).await?;
-        let is_other = found.is_some_and(|found| !is_from(&found, &link.node, message.serial));
-        if is_other {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let found = look_at(link, log, message.sequence).await?;
+    Ok(found.is_some_and(|found| !is_from(&found, &link.node, message.serial)))
 }
 
 /// Looks for entries, until one of them is still there: those before it are the same if it is.
@@ -82,29 +79,63 @@ pub(super) fn is_pause(newest: Anchor, stored_ns: i128) -> bool {
     stored_ns - newest.stored_ns > PAUSE_NS
 }
 
-/// A question for entries that were read.
-struct Check {
-    /// The newest first.
-    anchors: Vec<Anchor>,
-    answer: JoinHandle<Result<Found, FeedError>>,
+/// What may be another one now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// The last entries that were read before a pause; the newest first.
+    Read(Vec<Anchor>),
+    /// A message of this node.
+    Acknowledged(Acknowledged),
 }
 
-/// The last entries before each pause, which may be others now. They are looked at one after the other.
+impl Doubt {
+    /// Whether another entry stands in its place.
+    pub(super) async fn has_other(&self, link: &Link, log: &Log) -> Result<bool, FeedError> {
+        match self {
+            Self::Read(anchors) => Ok(look_for(link, log, anchors).await?.has_other()),
+            Self::Acknowledged(message) => has_other_in_our_place(link, log, *message).await,
+        }
+    }
+}
+
+/// A question for what is in doubt.
+struct Check {
+    doubt: Doubt,
+    answer: JoinHandle<Result<bool, FeedError>>,
+}
+
+/// What was read and acknowledged before each pause, and may be something else now. It is looked for, one after the other.
 #[derive(Default)]
 pub(super) struct Doubts {
-    waiting: VecDeque<Vec<Anchor>>,
+    waiting: VecDeque<Doubt>,
     check: Option<Check>,
 }
 
 impl Doubts {
     /// Entries are in doubt; the newest is the first.
     pub(super) fn push(&mut self, anchors: Vec<Anchor>) {
-        self.waiting.push_back(anchors);
+        self.waiting.push_back(Doubt::Read(anchors));
     }
 
-    /// All that are not known to be the same.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Vec<Anchor>> {
-        let asked = self.check.iter().map(|check| &check.anchors);
+    /// Takes the messages of this node that are in doubt, as long as few of them wait here. The others stay where they are.
+    pub(super) fn take_from(&mut self, log: &Log) {
+        let is_acknowledged = |doubt: &&Doubt| matches!(doubt, Doubt::Acknowledged(_));
+        let count = self.waiting.iter().filter(is_acknowledged).count();
+        for _ in count..DOUBTED_MAX {
+            let Some(message) = log.take_doubted() else {
+                return;
+            };
+            let doubt = Doubt::Acknowledged(message);
+            // The one that is asked about now does not count: its answer may be older than this doubt.
+            if !self.waiting.contains(&doubt) {
+                self.waiting.push_back(doubt);
+            }
+        }
+    }
+
+    /// All that is not known to be the same.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Doubt> {
+        let asked = self.check.iter().map(|check| &check.doubt);
         asked.chain(&self.waiting)
     }
 
@@ -113,18 +144,18 @@ impl Doubts {
         let is_answered = |check: &mut Check| check.answer.is_finished();
         if let Some(check) = self.check.take_if(is_answered) {
             match check.answer.await {
-                Ok(Ok(found)) if found.has_other() => return true,
-                Ok(Ok(_)) => {}
-                Ok(Err(_)) | Err(_) => self.waiting.push_front(check.anchors),
+                Ok(Ok(true)) => return true,
+                Ok(Ok(false)) => {}
+                Ok(Err(_)) | Err(_) => self.waiting.push_front(check.doubt),
             }
         }
         if self.check.is_none()
-            && let Some(anchors) = self.waiting.pop_front()
+            && let Some(doubt) = self.waiting.pop_front()
         {
             let (link, log) = (Arc::clone(link), Arc::clone(log));
-            let asked = anchors.clone();
-            let answer = tokio::spawn(async move { look_for(&link, &log, &asked).await });
-            self.check = Some(Check { anchors, answer });
+            let asked = doubt.clone();
+            let answer = tokio::spawn(async move { asked.has_other(&link, &log).await });
+            self.check = Some(Check { doubt, answer });
         }
         false
     }

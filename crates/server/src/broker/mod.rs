@@ -11,6 +11,7 @@
 //! The connection also carries what nodes ask each other ([`crate::nodes`]). What can be decided without I/O is in the crate
 //! `myriad-broker`.
 
+mod acknowledged;
 mod answers;
 mod asker;
 mod beat;

@@ -3,7 +3,8 @@
 use super::beat::{BeatKeeper, Mark, StoredBeats};
 use super::fault::Fault;
 use super::link::{Link, Log};
-use super::looking::{Doubts, Found, has_no_others_in_our_places, is_pause, look_for};
+use super::looking::{Doubt, Doubts, Found, is_pause, look_for};
+use super::servers::FeedError;
 use myriad_broker::{Anchor, Anchors, Extent};
 use myriad_shard::Epoch;
 use std::sync::Arc;
@@ -77,6 +78,9 @@ impl Opening {
         beat: &mut BeatKeeper,
         known: &Known,
     ) -> Result<Mark, Fault> {
+        // Before the stream says how far it goes: what is acknowledged later may stand behind that.
+        log.doubt_acknowledged(0);
+        self.doubts.take_from(log);
         let mark = self.mark(link, log, &beat.subject, known).await?;
         // An acknowledgement may have shown a loss behind the looks that found none: then the epoch must not stay.
         if log.is_suspect() && known.epoch == Some(mark.epoch) {
@@ -95,12 +99,9 @@ impl Opening {
         subject: &str,
         known: &Known,
     ) -> Result<Mark, Fault> {
-        let acknowledged = log.acknowledged();
         let extent = link.servers.open(log).await?;
         let is_same = !self.has_changed
             && !log.is_suspect()
-            && acknowledged.iter().all(|one| one.sequence <= extent.last)
-            && has_no_others_in_our_places(link, log, &acknowledged).await?
             && self.still_has(link, log, extent, known).await?;
         let beats = StoredBeats { link, log, subject };
         let mark = beats.mark(|beat| {
@@ -112,7 +113,7 @@ impl Opening {
         Ok(mark.await?)
     }
 
-    /// Whether the stream still has what was read.
+    /// Whether the stream still has what was read, and what it has acknowledged.
     async fn still_has(
         &self,
         link: &Link,
@@ -121,8 +122,8 @@ impl Opening {
         known: &Known,
     ) -> Result<bool, Fault> {
         // What was read since may all be of the stream as it is now.
-        for anchors in self.doubts.all() {
-            if look_for(link, log, anchors).await?.has_other() {
+        for doubt in self.doubts.all() {
+            if is_lost(link, log, extent, doubt).await? {
                 return Ok(false);
             }
         }
@@ -132,31 +133,53 @@ impl Opening {
     }
 
     /// An entry comes that was stored then, after these were read; the newest is the first. Whether there was a pause in between, so that
-    /// they are in doubt.
+    /// they are in doubt, and so is what was acknowledged behind them.
     pub(super) fn note_pause(
         &mut self,
+        log: &Log,
         anchors: impl FnOnce() -> Vec<Anchor>,
         newest: Option<Anchor>,
         stored_ns: i128,
     ) -> bool {
-        let has_paused = newest.is_some_and(|newest| is_pause(newest, stored_ns));
-        if has_paused {
+        let before = newest.filter(|newest| is_pause(*newest, stored_ns));
+        if let Some(newest) = before {
             self.doubts.push(anchors());
+            log.doubt_acknowledged(newest.sequence);
         }
-        has_paused
+        before.is_some()
     }
 
-    /// Looks at entries in doubt.
+    /// The stream has another epoch: its nodes know that it has lost something, and what was in doubt says nothing more.
+    pub(super) fn forget_doubts(&mut self) {
+        self.doubts = Doubts::default();
+    }
+
+    /// Looks at what is in doubt.
     ///
     /// # Errors
-    /// Another entry is in the place of one that was read.
+    /// Another entry is in the place of one that was read, or acknowledged.
     pub(super) async fn check(&mut self, link: &Arc<Link>, log: &Arc<Log>) -> Result<(), Fault> {
+        self.doubts.take_from(log);
         if self.doubts.check(link, log).await {
             self.has_changed = true;
             return Err(Fault::Changed);
         }
         Ok(())
     }
+}
+
+/// Whether a stream of this extent has lost what is in doubt.
+async fn is_lost(link: &Link, log: &Log, extent: Extent, doubt: &Doubt) -> Result<bool, FeedError> {
+    if let Doubt::Acknowledged(message) = doubt {
+        if message.sequence > extent.last {
+            return Ok(true);
+        }
+        // It has gone because of its age, or for later ones. Nobody can tell any more.
+        if message.sequence < extent.first {
+            return Ok(false);
+        }
+    }
+    doubt.has_other(link, log).await
 }
 
 #[cfg(test)]

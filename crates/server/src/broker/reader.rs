@@ -72,7 +72,8 @@ impl Reader {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
-            self.log.note_fault();
+            // If the stream has lost its end, what is acknowledged from now on may stand behind that.
+            self.log.doubt_acknowledged(0);
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
@@ -170,8 +171,9 @@ impl Reader {
         // What was stored before the log was opened is all of one stream.
         if message.stored_ns > clock.stored_ns {
             let (reading, newest) = (&self.reading, self.reading.newest());
+            let anchors = || reading.anchors();
             self.opening
-                .note_pause(|| reading.anchors(), newest, message.stored_ns);
+                .note_pause(&self.log, anchors, newest, message.stored_ns);
         }
         let sequence = message.sequence;
         let age = clock.age(message.stored_ns);
@@ -200,7 +202,14 @@ impl Reader {
     fn handle_beat(&mut self, sequence: u64, payload: &[u8], steps: &mut Vec<Step>) {
         let is_new = sequence >= self.reading.next_sequence();
         match self.beat.hear(&self.link, sequence, payload, is_new) {
-            Some(epoch) => self.reading.handle_beat(sequence, epoch, steps),
+            Some(epoch) => {
+                let before = self.reading.epoch();
+                self.reading.handle_beat(sequence, epoch, steps);
+                if self.reading.epoch() != before {
+                    // Another node has told of a loss. Whoever found it again would give the stream one more epoch.
+                    self.opening.forget_doubts();
+                }
+            }
             None => self.reading.handle_entry(sequence, LogEvent::Passed, steps),
         }
     }

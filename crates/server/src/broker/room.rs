@@ -3,14 +3,53 @@
 //! How many bytes a channel has is known only when they have been read. So a fill takes its share as it reads. If there is no room for
 //! more, it gives back what it has, waits until nobody else has any, and begins again with all of it: if several waited with what they
 //! have, none of them might ever end. A fill of a single page has no share before it has read everything. It waits for what it needs.
+//!
+//! The page that was read last, or is being read, is in no share. So pages are smaller where more of them may be read at once
+//! ([`FillLimits`]).
 
-use super::servers::Stored;
+use super::servers::{PageSize, Stored};
 use myriad_broker::MESSAGE_OVERHEAD;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that the fills of all logs may hold together. Beside them, each has one page (4 MiB at most) that is not counted yet.
+/// Bytes that the fills of all logs may hold together. Beside them, each has a page that is not counted yet: of all logs together no more
+/// than [`PAGES_BYTES_MAX`].
 pub(super) const FILL_BYTES_MAX: u32 = 64 << 20;
+/// Bytes of these pages, of all logs together. With [`FILL_BYTES_MAX`] that makes 128 MiB, and one message for each fill: a page ends with
+/// the message that makes it full, and a server sends that one whole.
+const PAGES_BYTES_MAX: usize = 64 << 20;
+/// Fills of all logs at once; each log may have one in any case.
+const FILLS_MAX: usize = 256;
+/// Fills of one log at once: each may have as much as a history.
+const FILLS_OF_LOG_MAX: usize = 16;
+/// Messages of a page, however many bytes it may have.
+const PAGE_MESSAGES_MAX: usize = 1_024;
+
+/// What the fills of a log may read at once, so that all logs together keep to [`PAGES_BYTES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FillLimits {
+    /// Fills at once.
+    pub(super) fills_max: usize,
+    /// What each page may have. A fill has one at a time.
+    pub(super) page: PageSize,
+}
+
+impl FillLimits {
+    /// For each of so many logs.
+    pub(super) fn of_each(logs: usize) -> Self {
+        let logs = logs.max(1);
+        let fills_max = (FILLS_MAX / logs).clamp(1, FILLS_OF_LOG_MAX);
+        let bytes = PAGES_BYTES_MAX / (fills_max * logs);
+        // Servers do not count what a message takes beside its bytes. At most half of a page is for that.
+        let overhead = MESSAGE_OVERHEAD as usize;
+        let messages_max = (bytes / 2 / overhead).clamp(1, PAGE_MESSAGES_MAX);
+        let page = PageSize {
+            messages_max,
+            bytes_max: bytes.saturating_sub(messages_max * overhead).max(1),
+        };
+        Self { fills_max, page }
+    }
+}
 
 /// So many bytes.
 #[derive(Clone, Debug)]
@@ -116,6 +155,32 @@ pub(super) fn bytes_of(message: &Stored) -> usize {
 mod tests {
     use super::*;
     use futures_util::FutureExt as _;
+
+    #[test]
+    fn pages_of_all_logs_together_are_bounded() {
+        for logs in 1..=1_000 {
+            let FillLimits { fills_max, page } = FillLimits::of_each(logs);
+            let overhead = page.messages_max * MESSAGE_OVERHEAD as usize;
+            let all = logs * fills_max * (page.bytes_max + overhead);
+            assert!(all <= PAGES_BYTES_MAX, "{logs} logs: {page:?}");
+            assert!(
+                all > PAGES_BYTES_MAX / 2,
+                "{logs} logs use less than they may"
+            );
+            assert!(fills_max * logs <= FILLS_MAX.max(logs), "{logs} logs");
+        }
+        let limits = [1, 16, 64, 1_000].map(|logs| {
+            let FillLimits { fills_max, page } = FillLimits::of_each(logs);
+            (fills_max, page.messages_max, page.bytes_max)
+        });
+        let expected = [
+            (16, 1_024, (4 << 20) - (512 << 10)),
+            (16, 256, 128 << 10),
+            (4, 256, 128 << 10),
+            (1, 65, 33_828),
+        ];
+        assert_eq!(limits, expected);
+    }
 
     #[test]
     fn shares_together_never_exceed_the_room() {

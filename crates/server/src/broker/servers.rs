@@ -160,6 +160,14 @@ pub(super) struct LastBySubject {
     pub(super) places: HashMap<String, u64>,
 }
 
+/// How much a page may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageSize {
+    pub(super) messages_max: usize,
+    /// A page ends with the message that makes it so large, or larger.
+    pub(super) bytes_max: usize,
+}
+
 /// Messages of one subject, in their order.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -275,6 +283,7 @@ pub(super) trait Servers: Debug + Send + Sync {
         log: &'a Log,
         subject: &'a str,
         from: u64,
+        size: PageSize,
     ) -> BoxFuture<'a, Result<Page, FeedError>>;
 
     /// A message as the stream's leader has it; none if there is none. It can be read whatever stands in it.

@@ -4,9 +4,10 @@
 //! whether it is left out is decided once, and not by what each home remembers. The version of a channel is that of its last message;
 //! a removal takes it over. Whoever publishes without a version in between begins anew.
 
+use super::acknowledged::Acknowledged;
 use super::answers::Waiter;
 use super::counts::Outcome;
-use super::link::{Acknowledged, Link, Log};
+use super::link::{Link, Log};
 use super::live::envelope_of;
 use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, Stored, ToStore, Way, Which};
@@ -76,7 +77,7 @@ enum Attempt {
 /// # Errors
 /// It was not stored in time, or never will be.
 pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Result<u64, Outcome> {
-    let before = pending.log.known_up_to();
+    let (begun, before) = (Instant::now(), pending.log.known_up_to());
     // The message behind which an attempt was to be stored whose end is not known.
     let mut tried = None;
     let mut patience = ATTEMPT_MIN;
@@ -93,7 +94,8 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
                 let origin = pending.envelope.origin.as_ref().filter(|_| is_ours);
                 if let Some(serial) = origin.map(|origin| origin.serial) {
                     let acknowledged = Acknowledged { sequence, serial };
-                    pending.log.note_acknowledged(acknowledged, before);
+                    let log = &pending.log;
+                    log.note_acknowledged(acknowledged, begun, before, Instant::now());
                 }
                 return Ok(sequence);
             }

@@ -15,8 +15,6 @@ use tokio::time::{Instant, sleep};
 
 /// Questions for last messages at once. A server answers one of a thousand channels in 10 ms.
 const ASKS_MAX: usize = 2;
-/// Channels that are filled at once: each may have as much as a history.
-const FILLS_MAX: usize = 16;
 /// Between two attempts: the server that answered was behind, or none answered.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long questions that nothing waits for, and fills, are tried again. Then the question is dropped, and the channel is asked about
@@ -103,7 +101,7 @@ impl Answering {
                 answers.push(Box::pin(async move { ask(&link, &log, asked).await }));
             }
         }
-        while self.filling.len() < FILLS_MAX
+        while self.filling.len() < self.link.fill_limits.fills_max
             && let Some(one) = self.fills.pop_front()
         {
             let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
@@ -235,7 +233,8 @@ async fn read(link: &Link, log: &Log, fill: &Fill, mut share: Share) -> Result<R
     let mut reading = Pages::default();
     loop {
         let next = reading.next().unwrap_or(fill.from);
-        let page = link.servers.page(log, &subject, next).await?;
+        let size = link.fill_limits.page;
+        let page = link.servers.page(log, &subject, next, size).await?;
         reading.take(page.messages, next, log.kept_min());
         // A page that is all there is waits for its room at the end.
         let is_one_of_several = page.has_more || !share.is_empty();

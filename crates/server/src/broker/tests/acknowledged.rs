@@ -1,6 +1,6 @@
 //! Servers that come back without what they had acknowledged, and have other messages in its place before the publisher's node looks.
 
-use super::pair::{OPEN_AGAIN, Pair};
+use super::pair::{OPEN_AGAIN, Pair, SOON};
 use super::simulate;
 use myriad_shard::Epoch;
 use tokio::time::sleep;
@@ -44,6 +44,59 @@ fn a_publication_behind_a_loss_does_not_hide_it() {
         assert_eq!(next.offset, pair.cloud.last());
         sleep(OPEN_AGAIN).await;
         assert_ne!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
+fn a_node_that_was_acknowledged_behind_a_loss_finds_it() {
+    simulate(async {
+        let mut pair = Pair::new().await;
+        pair.start().await;
+        let epoch = pair.epoch();
+        let lost = pair.publish(0, None).await;
+        assert_eq!(lost.offset, pair.cloud.last());
+        // No connection breaks, and no node hears what comes in its place.
+        pair.cloud.elect(1);
+        let other = pair.publish(1, None).await;
+        assert_eq!(other.offset, lost.offset);
+        let next = pair.publish(0, None).await;
+        assert!(next.offset > lost.offset && next.epoch == epoch, "{next:?}");
+        sleep(OPEN_AGAIN).await;
+        assert_ne!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
+fn a_node_that_publishes_nothing_more_finds_a_loss_too() {
+    simulate(async {
+        let mut pair = Pair::new().await;
+        let epoch = pair.epoch();
+        let lost = pair.publish(0, None).await;
+        assert_eq!(lost.offset, pair.cloud.last());
+        pair.cloud.elect(1);
+        // The beat of the second node comes in its place, and the first one hears it.
+        pair.start().await;
+        assert!(pair.cloud.last() >= lost.offset);
+        sleep(OPEN_AGAIN).await;
+        assert_ne!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
+fn a_loss_of_which_a_beat_has_told_is_not_found_again() {
+    simulate(async {
+        let mut pair = Pair::of_readers().await;
+        let (epoch, next) = (pair.epoch(), Epoch::new(9));
+        assert_ne!(epoch, next);
+        let numbers = [0; 3].map(|node| pair.submit(node, None));
+        sleep(SOON).await;
+        let last = pair.answer(numbers[2]).expect("an answer");
+        assert_eq!(last.expect("a place").offset, pair.cloud.last());
+        pair.cloud.elect(3);
+        // Others come in their places, which the node has read already. Then somebody tells of the loss.
+        pair.cloud.write_beats(&[epoch, epoch, epoch, next]);
+        sleep(OPEN_AGAIN).await;
+        assert_eq!(pair.epoch(), next);
     });
 }
 

@@ -23,7 +23,7 @@ use async_nats::header::NATS_ROLLUP;
 use listener::Listeners;
 use myriad_broker::{Class, Extent, Subjects};
 use myriad_reactor::sim::Prng;
-use myriad_shard::Payload;
+use myriad_shard::{Epoch, Payload};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,6 +222,24 @@ impl Cloud {
             ..ToStore::default()
         };
         let _ = self.store(&mut state, message);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Stores a beat of each of these epochs, before anybody hears of one of them.
+    pub(super) fn write_beats(&self, epochs: &[Epoch]) {
+        let mut state = self.lock();
+        let class = Class::of(Some(STREAM_NAMESPACE));
+        let subject = state.subjects.beat(&class);
+        for epoch in epochs {
+            let text = format!(r#"{{"epoch":"{}"}}"#, epoch.as_str());
+            let message = ToStore {
+                subject: subject.clone(),
+                payload: text.into(),
+                ..ToStore::default()
+            };
+            let _ = self.store(&mut state, message);
+        }
         drop(state);
         self.changed.notify_waiters();
     }

@@ -44,9 +44,11 @@ fn plan() -> Plan {
     }
 }
 
-/// Two nodes that hear by channel, and what they publish.
+/// Up to two nodes, and what they publish.
 pub(super) struct Pair {
     plan: Plan,
+    /// They hear by channel, and do not read the log whole.
+    by_channel: bool,
     began: Instant,
     subjects: Subjects,
     pub(super) cloud: Arc<Cloud>,
@@ -59,8 +61,17 @@ pub(super) struct Pair {
 pub(super) type Answer = Option<Result<Position, NotPublished>>;
 
 impl Pair {
-    /// With its first node.
+    /// Of nodes that hear by channel. With its first node.
     pub(super) async fn new() -> Self {
+        Self::of(true).await
+    }
+
+    /// Of nodes that read the log whole. With its first node.
+    pub(super) async fn of_readers() -> Self {
+        Self::of(false).await
+    }
+
+    async fn of(by_channel: bool) -> Self {
         let plan = plan();
         let mut prng = Prng::new(7);
         seed_random(prng.fork());
@@ -68,6 +79,7 @@ impl Pair {
         let cloud = Cloud::new(plan, prng.fork(), prng.fork(), subjects.clone(), false);
         let mut pair = Self {
             plan,
+            by_channel,
             began: Instant::now(),
             subjects,
             cloud,
@@ -82,10 +94,12 @@ impl Pair {
     /// Starts the next node.
     pub(super) async fn start(&mut self) {
         let number = self.nodes.len() as u64 + 1;
-        lock(&self.crowd).note_hearer(number);
+        if self.by_channel {
+            lock(&self.crowd).note_hearer(number);
+        }
         let node = Node::start(
             number,
-            true,
+            self.by_channel,
             &self.plan,
             &self.cloud,
             &self.crowd,

@@ -4,7 +4,7 @@ use super::*;
 use crate::broker::State;
 use crate::broker::link::BrokerError;
 use crate::broker::room::{Room, bytes_of};
-use crate::broker::servers::{Ack, Feed, Listener, NotStored, Page, Servers, ToStore};
+use crate::broker::servers::{Ack, Feed, Listener, NotStored, Page, PageSize, Servers, ToStore};
 use crate::broker::tests::simulate;
 use bytes::Bytes;
 use myriad_broker::{Interest, Subjects, Task};
@@ -41,6 +41,9 @@ struct OneChannel {
     breaks_at: Option<u64>,
     /// Pages that were asked for.
     pages: AtomicUsize,
+    /// Those that are asked for now, and the most that ever were.
+    pages_at_once: AtomicUsize,
+    pages_at_once_max: AtomicUsize,
 }
 
 impl OneChannel {
@@ -49,6 +52,8 @@ impl OneChannel {
             last,
             breaks_at: None,
             pages: AtomicUsize::new(0),
+            pages_at_once: AtomicUsize::new(0),
+            pages_at_once_max: AtomicUsize::new(0),
         }
     }
 }
@@ -88,10 +93,14 @@ impl Servers for OneChannel {
         _: &'a Log,
         subject: &'a str,
         from: u64,
+        _: PageSize,
     ) -> BoxFuture<'a, Result<Page, FeedError>> {
         Box::pin(async move {
+            let at_once = self.pages_at_once.fetch_add(1, Ordering::Relaxed) + 1;
+            self.pages_at_once_max.fetch_max(at_once, Ordering::Relaxed);
             // Others get their pages meanwhile.
             yield_now().await;
+            self.pages_at_once.fetch_sub(1, Ordering::Relaxed);
             self.pages.fetch_add(1, Ordering::Relaxed);
             if self.breaks_at == Some(from) {
                 return Err(FeedError::Cut);
@@ -145,8 +154,17 @@ fn link(last: u64) -> Arc<Link> {
 
 /// A node with little room.
 fn link_to(servers: Arc<OneChannel>) -> Arc<Link> {
+    link_of_logs(servers, 1)
+}
+
+/// A node with little room, and so many logs.
+fn link_of_logs(servers: Arc<OneChannel>, count: u16) -> Arc<Link> {
+    let logs = Partitions {
+        first: LogId(0),
+        count,
+    };
     let options = ChannelOptions {
-        logs: Some(Partitions::one(LogId(0))),
+        logs: Some(logs),
         history_size: 5,
         history_ttl: Duration::from_secs(300),
         ..ChannelOptions::default()
@@ -289,6 +307,28 @@ fn fills_of_one_page_wait_for_no_more_than_they_need() {
         let pages = servers.pages.load(Ordering::Relaxed);
         assert_eq!(pages, 2 * 3 + 3, "only the first one was read twice");
     });
+}
+
+#[test]
+fn a_node_with_many_logs_reads_fewer_pages_of_each_at_once() {
+    for (logs, at_once_max) in [(1, 10), (64, 4), (300, 1)] {
+        simulate(async move {
+            let last = 2;
+            let servers = Arc::new(OneChannel::up_to(last));
+            let link = link_of_logs(Arc::clone(&servers), logs);
+            let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+            for _ in 0..10 {
+                answering.fill(fill_of_one_page(last));
+            }
+            for _ in 0..10 {
+                let (places, _, share) = soon(&mut answering).await;
+                assert_eq!(places, [1, 2]);
+                drop(share);
+            }
+            let most = servers.pages_at_once_max.load(Ordering::Relaxed);
+            assert_eq!(most, at_once_max, "{logs} logs");
+        });
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::{Cloud, Looked, State, consumer, extent_of, lock};
 use crate::broker::BrokerError;
 use crate::broker::link::Log;
 use crate::broker::servers::{
-    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, SUBJECTS_ASKED_MAX, Servers,
-    Stored, ToStore, Way, Which,
+    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, SUBJECTS_ASKED_MAX,
+    Servers, Stored, ToStore, Way, Which,
 };
 use futures_util::future::{BoxFuture, pending};
 use myriad_broker::Extent;
@@ -201,6 +201,7 @@ impl Servers for Client {
         _log: &'a Log,
         subject: &'a str,
         from: u64,
+        _size: PageSize,
     ) -> BoxFuture<'a, Result<Page, FeedError>> {
         let subject = subject.to_owned();
         Box::pin(async move {
