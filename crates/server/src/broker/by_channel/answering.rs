@@ -249,12 +249,10 @@ async fn read(link: &Link, log: &Log, fill: &Fill, mut share: Share) -> Result<R
         }
     }
     if let Some(begin) = reading.begin_of_several() {
-        // What goes, goes from the oldest on. So if the first one is still there, nothing went between two pages.
+        // What goes, goes from the oldest on. So nothing went between two pages of what is behind the oldest that is still there.
         let which = Which::OfFrom(&subject, begin);
         let oldest = link.servers.look(Way::Reading, log, which).await?;
-        if oldest.is_none_or(|oldest| oldest.sequence != begin) {
-            reading.keep_last_page();
-        }
+        reading.keep_from(oldest.map_or(u64::MAX, |oldest| oldest.sequence));
     }
     if reading.next().is_none_or(|next| next <= fill.to) {
         return Ok(Read::Behind);

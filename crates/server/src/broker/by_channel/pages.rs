@@ -56,9 +56,11 @@ impl Pages {
         (self.last_page > 0).then_some(*begin)
     }
 
-    /// Gives up all but the last page.
-    pub(super) fn keep_last_page(&mut self) {
-        self.give_up(self.last_page);
+    /// Gives up what is in front of a place. The last page stays in any case: it is as one server had it at one moment.
+    pub(super) fn keep_from(&mut self, place: u64) {
+        let gone =
+            self.messages[..self.last_page].partition_point(|(sequence, _)| *sequence < place);
+        self.give_up(gone);
     }
 
     /// The messages by their places, and whether something in front of them was given up.
@@ -108,7 +110,12 @@ mod tests {
         pages.take(page(5..=7), 6, 100);
         assert_eq!(pages.begin_of_several(), Some(3));
         assert_eq!((places(&pages), pages.is_cut), ((3..=7).collect(), false));
-        pages.keep_last_page();
+        pages.keep_from(3);
+        assert_eq!((places(&pages), pages.is_cut), ((3..=7).collect(), false));
+        pages.keep_from(5);
+        assert_eq!((places(&pages), pages.is_cut), (vec![5, 6, 7], true));
+        assert_eq!(pages.begin_of_several(), Some(5));
+        pages.keep_from(u64::MAX);
         assert_eq!((places(&pages), pages.is_cut), (vec![6, 7], true));
     }
 
@@ -120,7 +127,7 @@ mod tests {
         pages.take(page(7..=9), 7, 4);
         assert_eq!((places(&pages), pages.is_cut), (vec![6, 7, 8, 9], true));
         assert_eq!(pages.begin_of_several(), Some(6));
-        pages.keep_last_page();
+        pages.keep_from(u64::MAX);
         assert_eq!(places(&pages), [7, 8, 9]);
     }
 

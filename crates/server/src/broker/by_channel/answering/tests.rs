@@ -37,6 +37,8 @@ fn stored(subject: &str, sequence: u64) -> Stored {
 #[derive(Debug)]
 struct OneChannel {
     last: u64,
+    /// The oldest one that is still there when all has been read.
+    oldest: u64,
     /// A page from there on cannot be read.
     breaks_at: Option<u64>,
     /// Pages that were asked for.
@@ -50,6 +52,7 @@ impl OneChannel {
     fn up_to(last: u64) -> Self {
         Self {
             last,
+            oldest: 1,
             breaks_at: None,
             pages: AtomicUsize::new(0),
             pages_at_once: AtomicUsize::new(0),
@@ -123,7 +126,8 @@ impl Servers for OneChannel {
         let Which::OfFrom(subject, place) = which else {
             unreachable!("{which:?} says nothing about the channel")
         };
-        Box::pin(async move { Ok(Some(stored(subject, place))) })
+        let oldest = place.max(self.oldest);
+        Box::pin(async move { Ok((oldest <= self.last).then(|| stored(subject, oldest))) })
     }
 
     fn store<'a>(
@@ -271,6 +275,24 @@ fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
         assert_eq!((places, is_cut), ((6..=12).collect(), true));
         assert!(share.is_whole());
     });
+}
+
+#[test]
+fn a_message_that_goes_while_pages_are_read_takes_no_other_with_it() {
+    let last = 6;
+    for (oldest, begin) in [(1, 1), (2, 2), (4, 4), (7, 5)] {
+        simulate(async move {
+            let servers = OneChannel {
+                oldest,
+                ..OneChannel::up_to(last)
+            };
+            let link = link_to(Arc::new(servers));
+            let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+            answering.fill(fill_up_to(last));
+            let (places, is_cut, _) = filled(answering.next().await);
+            assert_eq!((places, is_cut), ((begin..=last).collect(), begin > 1));
+        });
+    }
 }
 
 #[test]
