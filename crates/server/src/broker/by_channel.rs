@@ -13,11 +13,11 @@ use super::beat::BeatKeeper;
 use super::counts::StreamCounts;
 use super::entries::{Clock, Entries};
 use super::fault::Fault;
+use super::fill_budget::FillShare;
 use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
 use super::opening::{Backoff, Known, Opening, in_time};
 use super::reader::answer;
-use super::room::Share;
 use super::servers::{Heard, Listener, Republished, Stored};
 use myriad_broker::{Anchor, Anchors, ChannelEvent, Interest, Task};
 use myriad_nats::raw::Sid;
@@ -44,7 +44,7 @@ pub(super) struct Hearer {
     wishes: UnboundedReceiver<Wish>,
     interest: Interest<Stored>,
     /// The room of messages that homes have not been told yet.
-    untold: Option<Share>,
+    untold: Option<FillShare>,
     sids: HashMap<Arc<str>, Sid>,
     beat: BeatKeeper,
     epoch: Option<Epoch>,

@@ -3,8 +3,8 @@
 use super::State;
 use super::acknowledged::{Acknowledged, Acknowledgements};
 use super::answers::{Answers, Waiter};
+use super::fill_budget::{FILL_BYTES_MAX, FillBudget, FillLimits};
 use super::remarks::Remarks;
-use super::room::{FILL_BYTES_MAX, FillLimits, Room};
 use super::servers::Servers;
 use myriad_broker::{Class, Subjects};
 use myriad_nats::NatsError;
@@ -258,7 +258,7 @@ pub(super) struct Link {
     /// This node hears the channels that its clients want, and no others.
     pub(super) by_channel: bool,
     /// For what is read to fill channels.
-    pub(super) fill_room: Room,
+    pub(super) fill_budget: FillBudget,
     /// How much each log may read at once for that.
     pub(super) fill_limits: FillLimits,
     /// Where random numbers come from; none if it has none.
@@ -299,7 +299,7 @@ impl Link {
             state,
             remarks: Remarks::default(),
             by_channel,
-            fill_room: Room::new(FILL_BYTES_MAX),
+            fill_budget: FillBudget::new(FILL_BYTES_MAX),
             random,
         }
     }

@@ -1,8 +1,8 @@
 //! Questions to the servers about channels of a log, some at a time, asked again until they are answered.
 
 use super::pages::Pages;
+use crate::broker::fill_budget::FillShare;
 use crate::broker::link::{Link, Log};
-use crate::broker::room::Share;
 use crate::broker::servers::{FeedError, LastBySubject, SUBJECTS_ASKED_MAX, Stored, Way, Which};
 use async_nats::header::NATS_ROLLUP;
 use futures_util::future::BoxFuture;
@@ -37,7 +37,7 @@ pub(super) enum Answer {
         /// The messages; none if they are not to be had.
         filled: Option<Filled<Stored>>,
         /// Their room. To be dropped when homes have been told.
-        share: Share,
+        share: FillShare,
     },
 }
 
@@ -189,19 +189,19 @@ async fn look(
 /// Reads until it has come to where it must. It has no room while it pauses: fills of other logs may need it.
 async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
     let mut deadline = Instant::now() + PATIENCE_MIN;
-    let mut share = link.fill_room.share();
+    let mut share = link.fill_budget.empty_share();
     let (filled, share) = loop {
         match read(link, log, &fill, share).await {
             Ok(Read::Filled(filled, share)) => break (Some(filled), share),
             Ok(Read::NoRoom) => {
                 // It has given back what it had: if it kept that, nobody might ever have enough.
                 let begun = Instant::now();
-                share = link.fill_room.whole().await;
+                share = link.fill_budget.whole().await;
                 // Others made it wait, not the servers. A new deadline would let it try for ever.
                 deadline += begun.elapsed();
             }
             Ok(Read::Behind) | Err(_) => {
-                share = link.fill_room.share();
+                share = link.fill_budget.empty_share();
                 if Instant::now() >= deadline {
                     break (None, share);
                 }
@@ -219,7 +219,7 @@ async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
 /// What came of an attempt.
 enum Read {
     /// The messages, and their room.
-    Filled(Filled<Stored>, Share),
+    Filled(Filled<Stored>, FillShare),
     /// The channel has more than there is room for now.
     NoRoom,
     /// The server that answered has not come to where it must.
@@ -227,8 +227,13 @@ enum Read {
 }
 
 /// Reads once. The share is given back unless the messages are in it.
-async fn read(link: &Link, log: &Log, fill: &Fill, mut share: Share) -> Result<Read, FeedError> {
-    let room = &link.fill_room;
+async fn read(
+    link: &Link,
+    log: &Log,
+    fill: &Fill,
+    mut share: FillShare,
+) -> Result<Read, FeedError> {
+    let budget = &link.fill_budget;
     let subject = link.subjects.stored(&log.class, &fill.channel);
     let mut reading = Pages::default();
     loop {
@@ -240,7 +245,7 @@ async fn read(link: &Link, log: &Log, fill: &Fill, mut share: Share) -> Result<R
         let is_one_of_several = page.has_more || !share.is_empty();
         if share.is_whole() {
             // No channel may have more: what is older counts as missing.
-            reading.cut_to(room.bytes_max());
+            reading.cut_to(budget.bytes_max());
         } else if is_one_of_several && !share.grow_to(reading.bytes()) {
             return Ok(Read::NoRoom);
         }
@@ -260,8 +265,8 @@ async fn read(link: &Link, log: &Log, fill: &Fill, mut share: Share) -> Result<R
     let extent = link.servers.extent(log).await?;
     if share.is_empty() {
         // It has no other room, and asks no server any more. So this wait keeps nobody from his room.
-        reading.cut_to(room.bytes_max());
-        share = room.part(reading.bytes()).await;
+        reading.cut_to(budget.bytes_max());
+        share = budget.share_of(reading.bytes()).await;
     }
     let (messages, is_cut) = reading.end();
     let begins_with_rollup = messages.first().is_some_and(|(_, first)| is_rollup(first));

@@ -1,6 +1,6 @@
 //! What was read of a channel, page by page.
 
-use crate::broker::room::bytes_of;
+use crate::broker::fill_budget::bytes_of;
 use crate::broker::servers::Stored;
 
 /// The messages of a channel as they are read.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::broker::State;
+use crate::broker::fill_budget::{FillBudget, bytes_of};
 use crate::broker::link::BrokerError;
-use crate::broker::room::{Room, bytes_of};
 use crate::broker::servers::{Ack, Feed, Listener, NotStored, Page, PageSize, Servers, ToStore};
 use crate::broker::tests::simulate;
 use bytes::Bytes;
@@ -184,8 +184,11 @@ fn link_of_logs(servers: Arc<OneChannel>, count: u16) -> Arc<Link> {
         || None,
         true,
     );
-    let fill_room = Room::new(u32::try_from(room_bytes()).expect("it is little"));
-    Arc::new(Link { fill_room, ..link })
+    let fill_budget = FillBudget::new(u32::try_from(room_bytes()).expect("it is little"));
+    Arc::new(Link {
+        fill_budget,
+        ..link
+    })
 }
 
 /// What the channel lacks when it is wanted anew.
@@ -219,7 +222,7 @@ fn fill_of_one_page(last: u64) -> Fill {
 }
 
 /// The places of what was read, whether something was given up, and the room that it has.
-fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, Share) {
+fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, FillShare) {
     match answer {
         Ok(Answer::Filled {
             filled: Some(filled),
@@ -234,7 +237,7 @@ fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, Share) {
 }
 
 /// The next answer, which waits for nothing.
-async fn soon(answering: &mut Answering) -> (Vec<u64>, bool, Share) {
+async fn soon(answering: &mut Answering) -> (Vec<u64>, bool, FillShare) {
     let answer = timeout(SOON, answering.next()).await;
     filled(answer.expect("an answer that waits for nothing"))
 }
@@ -260,7 +263,7 @@ fn a_fill_without_room_begins_again_when_the_others_have_ended() {
         let (places, is_cut, share) = filled(answering.next().await);
         assert_eq!((places, is_cut), ((1..=last).collect(), false));
         drop(share);
-        let mut all = link.fill_room.share();
+        let mut all = link.fill_budget.empty_share();
         assert!(all.grow_to(room_bytes()), "everything was given back");
     });
 }
@@ -302,7 +305,7 @@ fn fills_of_one_page_wait_for_no_more_than_they_need() {
         let servers = Arc::new(OneChannel::up_to(last));
         let link = link_to(Arc::clone(&servers));
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
-        let mut others = link.fill_room.share();
+        let mut others = link.fill_budget.empty_share();
         assert!(others.grow_to(room_bytes() / 2));
         answering.fill(fill_up_to(last));
         assert!(waits(&mut answering).await, "for all of the room");
@@ -322,7 +325,7 @@ fn fills_of_one_page_wait_for_no_more_than_they_need() {
             assert_eq!((places, is_cut), (vec![5, 6], false));
             untold.push(share);
         }
-        let mut free = link.fill_room.share();
+        let mut free = link.fill_budget.empty_share();
         let used = 6 * bytes_of(&stored(CHANNEL, 1));
         assert!(free.grow_to(room_bytes() - used), "they have too much");
         assert!(!free.grow_to(room_bytes() - used + 1), "not counted");
@@ -368,7 +371,7 @@ fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
             answering.fill(fill_up_to(7));
             let pauses = timeout(PAUSE / 2, answering.next()).await;
             assert!(pauses.is_err());
-            let mut others = link.fill_room.share();
+            let mut others = link.fill_budget.empty_share();
             assert!(others.grow_to(room_bytes()), "it kept its share");
             // Now it waits for all of the room, gets it, and fails again.
             let waits = timeout(PAUSE, answering.next()).await;
@@ -376,7 +379,7 @@ fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
             drop(others);
             let pauses = timeout(PAUSE / 2, answering.next()).await;
             assert!(pauses.is_err());
-            let mut others = link.fill_room.share();
+            let mut others = link.fill_budget.empty_share();
             assert!(others.grow_to(room_bytes()), "it kept all of the room");
             drop(others);
             answering.fill(fill_of_one_page(last));

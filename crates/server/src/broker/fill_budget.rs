@@ -1,4 +1,4 @@
-//! Room for what was read to fill channels, and what homes have not been told yet.
+//! Memory for what was read to fill channels, and what homes have not been told yet.
 //!
 //! How many bytes a channel has is known only when they have been read. So a fill takes its share as it reads. If there is no room for
 //! more, it gives back what it has, waits until nobody else has any, and begins again with all of it: if several waited with what they
@@ -51,14 +51,14 @@ impl FillLimits {
     }
 }
 
-/// So many bytes.
+/// Bytes that fills may hold together. They take shares of it.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct FillBudget {
     free: Arc<Semaphore>,
     bytes_max: u32,
 }
 
-impl Room {
+impl FillBudget {
     pub(super) fn new(bytes_max: u32) -> Self {
         Self {
             free: Arc::new(Semaphore::new(bytes_max as usize)),
@@ -72,39 +72,39 @@ impl Room {
     }
 
     /// A share without a byte.
-    pub(super) fn share(&self) -> Share {
-        Share {
-            room: self.clone(),
+    pub(super) fn empty_share(&self) -> FillShare {
+        FillShare {
+            budget: self.clone(),
             held: None,
         }
     }
 
     /// All of it, as soon as nobody else has a share.
-    pub(super) async fn whole(&self) -> Share {
-        self.part(self.bytes_max()).await
+    pub(super) async fn whole(&self) -> FillShare {
+        self.share_of(self.bytes_max()).await
     }
 
-    /// So many bytes, but no more than all, as soon as they are free. Those who wait come in their order, and nobody gets room before
+    /// So many bytes, but no more than all, as soon as they are free. Those who wait come in their order, and nobody gets any before
     /// them. So who waits must have no other share.
-    pub(super) async fn part(&self, bytes: usize) -> Share {
+    pub(super) async fn share_of(&self, bytes: usize) -> FillShare {
         let bytes = u32::try_from(bytes).map_or(self.bytes_max, |bytes| bytes.min(self.bytes_max));
         let free = Arc::clone(&self.free);
-        Share {
-            room: self.clone(),
+        FillShare {
+            budget: self.clone(),
             // It is never closed.
             held: free.acquire_many_owned(bytes).await.ok(),
         }
     }
 }
 
-/// A part of a room; it is free again when this is dropped.
+/// The part of the budget that a fill holds; it is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    room: Room,
+pub(super) struct FillShare {
+    budget: FillBudget,
     held: Option<OwnedSemaphorePermit>,
 }
 
-impl Share {
+impl FillShare {
     /// Its bytes.
     fn bytes(&self) -> usize {
         self.held
@@ -119,7 +119,7 @@ impl Share {
 
     /// Whether it is all that there is.
     pub(super) fn is_whole(&self) -> bool {
-        self.bytes() == self.room.bytes_max()
+        self.bytes() == self.budget.bytes_max()
     }
 
     /// Grows until it has so many bytes. False if there is no room for that; then it stays as it is.
@@ -131,7 +131,7 @@ impl Share {
         if missing == 0 {
             return true;
         }
-        let free = Arc::clone(&self.room.free);
+        let free = Arc::clone(&self.budget.free);
         let Ok(more) = free.try_acquire_many_owned(missing) else {
             return false;
         };
@@ -183,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn shares_together_never_exceed_the_room() {
-        let room = Room::new(10);
-        let (mut first, mut second) = (room.share(), room.share());
+    fn shares_together_never_exceed_the_budget() {
+        let budget = FillBudget::new(10);
+        let (mut first, mut second) = (budget.empty_share(), budget.empty_share());
         assert!(first.grow_to(0) && first.grow_to(6) && first.grow_to(5));
         assert!(!second.grow_to(5) && second.grow_to(4));
         assert!(!first.grow_to(7) && !first.is_whole());
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn who_wants_all_of_it_is_the_next_one() {
-        let room = Room::new(10);
-        let (mut first, mut second) = (room.share(), room.share());
+        let budget = FillBudget::new(10);
+        let (mut first, mut second) = (budget.empty_share(), budget.empty_share());
         assert!(first.grow_to(3));
-        let mut waiting = Box::pin(room.whole());
+        let mut waiting = Box::pin(budget.whole());
         assert!(waiting.as_mut().now_or_never().is_none());
         assert!(!second.grow_to(1), "what comes free is for who waits");
         drop(first);
@@ -211,17 +211,17 @@ mod tests {
 
     #[test]
     fn who_wants_a_part_waits_for_no_more_than_that() {
-        let room = Room::new(10);
-        let mut first = room.share();
+        let budget = FillBudget::new(10);
+        let mut first = budget.empty_share();
         assert!(first.is_empty() && first.grow_to(7) && !first.is_empty());
-        let mut waiting = [Box::pin(room.part(6)), Box::pin(room.part(4))];
+        let mut waiting = [Box::pin(budget.share_of(6)), Box::pin(budget.share_of(4))];
         assert!(waiting[0].as_mut().now_or_never().is_none());
         assert!(waiting[1].as_mut().now_or_never().is_none());
         drop(first);
         let parts = waiting.map(|part| part.now_or_never().expect("there is room for both"));
-        assert_eq!(parts.each_ref().map(Share::bytes), [6, 4]);
+        assert_eq!(parts.each_ref().map(FillShare::bytes), [6, 4]);
         drop(parts);
-        let all = room.part(usize::MAX).now_or_never();
+        let all = budget.share_of(usize::MAX).now_or_never();
         assert!(all.expect("it is free").is_whole());
     }
 }
