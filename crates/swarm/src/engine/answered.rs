@@ -4,7 +4,8 @@
 //! the answer is the reply ([`Answer`]); what they publish comes to the subscribers in `session/publications.rs`.
 //!
 //! The schedule is open-loop: a message is due at its time, however many are unanswered. It goes out on the next open
-//! terminal in turn, and its round trip counts from when it was due. Its number gives that time, so only unanswered
+//! terminal in turn, and its round trip counts from when it was due. If more messages are due in a turn than there are
+//! terminals, each terminal has several of them, in one send. A message's number gives its time, so only unanswered
 //! messages take memory. Past [`AnsweredPlan::outstanding_max`] unanswered ones, and while no terminal's socket takes
 //! bytes, messages are held back. They are sent late, and count from when they were due. Those still held back when the
 //! schedule has ended are never sent.
@@ -30,6 +31,8 @@ use std::time::Duration;
 /// Messages sent in one turn, and their bytes. More wait for the next, so that receiving is never held up for long.
 const PER_TURN_MAX: usize = 1024;
 const PER_TURN_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a terminal sends at once of several messages.
+const PER_TERMINAL_BYTES_MAX: usize = 8 << 10;
 
 /// How often the unanswered are looked through while the schedule goes on, and after its end.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -289,6 +292,12 @@ fn fate(asked: &Outstanding, terminal: &Terminal, now: Nanos, settle: Duration) 
     }
 }
 
+/// Messages that each of so many terminals sends at once, so that all of them have a part of the `wanted` ones.
+fn per_terminal(wanted: usize, terminals: usize, payload_bytes: usize) -> usize {
+    let bytes_allow = PER_TERMINAL_BYTES_MAX / payload_bytes.max(1);
+    wanted.div_ceil(terminals.max(1)).min(bytes_allow).max(1)
+}
+
 impl World {
     /// Sends the messages that are due, and ends the schedule when it is over.
     pub(super) fn send_messages(&mut self, now: Nanos) {
@@ -318,7 +327,9 @@ impl World {
         if due > 0 {
             answered.note_lateness(now);
         }
-        // At most one walk, so that each terminal has at most one of them in a batch.
+        let payload_bytes = answered.plan.payload_bytes;
+        let at_once = per_terminal(wanted, self.terminals.len(), payload_bytes);
+        // At most one walk, so that each terminal has one send in a batch.
         let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
         let mut sent = 0;
         while sent < wanted
@@ -329,8 +340,11 @@ impl World {
                         self.is_free(index)
                     })
         {
-            self.send_message(answered, index, now);
-            sent += 1;
+            let count = at_once.min(wanted - sent);
+            for _ in 0..count {
+                self.send_message(answered, index, now);
+            }
+            sent += count;
         }
         answered.held |= due > 0 && sent == 0;
         // Before they leave: whoever hears of one finds it among those that were sent.
@@ -416,5 +430,27 @@ impl World {
         self.totals.messages += 1;
         self.totals.message_bytes += message.len() as u64;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_share_what_is_due_and_send_little_at_once() {
+        for (wanted, terminals, payload_bytes, expected) in [
+            (0, 250, 64, 1),
+            (250, 250, 64, 1),
+            (251, 250, 64, 2),
+            (1_024, 250, 64, 5),
+            (1_024, 1, 64, 128),
+            (1_024, 1, 5_000, 1),
+            (1_024, 1, 1 << 20, 1),
+            (1, 0, 0, 1),
+        ] {
+            let found = per_terminal(wanted, terminals, payload_bytes);
+            assert_eq!(found, expected, "{wanted} of {terminals}");
+        }
     }
 }
