@@ -3,15 +3,15 @@
 //! A server without the stream's end may become its leader. Then others take the places of what was lost, and the next message of this
 //! node is acknowledged behind them. So the newest acknowledged message says nothing about those before it.
 //!
-//! While the servers elect a leader, which takes longer than [`PAUSE`], they acknowledge nothing. And it is the end of a stream that is
-//! lost: if any message of this node is lost, so is the last one that was acknowledged before the election. So the last one before each
-//! pause is in doubt, and is kept until it was looked for.
+//! When a leader has died, the servers need longer than [`PAUSE`] to elect another one, and acknowledge nothing. And it is the end of a
+//! stream that is lost: if any message of this node is lost, so is the last one that was acknowledged before the election. So the last one
+//! before each pause is in doubt, and is kept until it was looked for. A leader that steps down hands over all that it has.
 
 use super::looking::PAUSE;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
-/// Messages in doubt. There are several only while the stream cannot be looked at.
+/// Messages in doubt. There are several while the stream cannot be looked at, or where acknowledgements take longer than [`PAUSE`].
 pub(super) const DOUBTED_MAX: usize = 8;
 
 /// A message of this node that a stream has acknowledged.
@@ -26,7 +26,7 @@ pub(super) struct Acknowledged {
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     message: Acknowledged,
-    /// When it was sent for the first time.
+    /// When the attempt began that was acknowledged.
     sent: Instant,
 }
 
@@ -44,7 +44,7 @@ impl Acknowledgements {
         self.newest.map(|newest| newest.message)
     }
 
-    /// A message was acknowledged. `sent` is when it was sent for the first time.
+    /// A message was acknowledged. `sent` is when the attempt began that was.
     pub(super) fn note(&mut self, message: Acknowledged, sent: Instant, now: Instant) {
         let newest = self.newest;
         // Not since its acknowledgement: a node that stands still reads late what came long before.

@@ -43,7 +43,7 @@ pub(super) struct Hearer {
     entries: Entries,
     wishes: UnboundedReceiver<Wish>,
     interest: Interest<Stored>,
-    /// The room of messages that homes have not been told yet.
+    /// The share of messages that homes have not been told yet.
     untold: Option<FillShare>,
     sids: HashMap<Arc<str>, Sid>,
     beat: BeatKeeper,
@@ -96,7 +96,7 @@ impl Hearer {
             // If the stream has lost its end, what is acknowledged from now on may stand behind that.
             self.log.doubt_acknowledged(0);
             self.interest.handle_deaf();
-            // Homes are told of what is left when the log is open again. Until then others may need the room.
+            // Homes are told of what is left when the log is open again. Until then others may need the share.
             drop(self.untold.take());
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);

@@ -15,13 +15,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes that the fills of all logs may hold together. Beside them, each has a page that is not counted yet: of all logs together no more
 /// than [`PAGES_BYTES_MAX`].
 pub(super) const FILL_BYTES_MAX: u32 = 64 << 20;
-/// Bytes of these pages, of all logs together. With [`FILL_BYTES_MAX`] that makes 128 MiB, and one message for each fill: a page ends with
-/// the message that makes it full, and a server sends that one whole.
+/// Bytes of these pages, of all logs together. With [`FILL_BYTES_MAX`] that makes 128 MiB, and two messages for each fill: a page begins
+/// with the last one of the page before, and ends with the one that makes it full.
 const PAGES_BYTES_MAX: usize = 64 << 20;
 /// Fills of all logs at once; each log may have one in any case.
 const FILLS_MAX: usize = 256;
 /// Fills of one log at once: each may have as much as a history.
 const FILLS_OF_LOG_MAX: usize = 16;
+/// Memory that the client library takes for a value of a header, beside its bytes: a text of its own in a list of its own.
+const HEADER_OVERHEAD: usize = 64;
 /// Messages of a page, however many bytes it may have.
 const PAGE_MESSAGES_MAX: usize = 1_024;
 
@@ -147,7 +149,8 @@ impl FillShare {
 pub(super) fn bytes_of(message: &Stored) -> usize {
     let headers = message.headers.iter();
     let values = headers.flat_map(|headers| headers.iter().flat_map(|(_, values)| values));
-    let headers: usize = values.map(|value| value.as_str().len()).sum();
+    let values = values.map(|value| value.as_str().len() + HEADER_OVERHEAD);
+    let headers: usize = values.sum();
     message.payload.len() + headers + MESSAGE_OVERHEAD as usize
 }
 

@@ -201,8 +201,8 @@ impl Log {
         }
     }
 
-    /// A message was stored. It was sent for the first time at `sent`, and `before` is how far the stream reached until then. At `before`
-    /// or below it, the stream has lost its end, and the reader opens it again.
+    /// A message was stored. The attempt that stored it began at `sent`, and `before` is how far the stream reached before the first one. At
+    /// `before` or below it, the stream has lost its end, and the reader opens it again.
     pub(super) fn note_acknowledged(
         &self,
         message: Acknowledged,

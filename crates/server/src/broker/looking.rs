@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 /// NATS needs longer than that to elect one.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_NS: i128 = PAUSE.as_nanos() as i128;
+/// Pauses whose entries wait to be looked for.
+const READ_MAX: usize = 8;
 
 /// Entries that were looked for, up to the first one that is still there, and when what stands in its place was stored.
 #[derive(Debug)]
@@ -43,15 +45,19 @@ async fn look_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>
     Ok(next.filter(|next| next.sequence == sequence))
 }
 
-/// Whether another message stands where one of this node was stored. One that has gone says nothing: the stream may have dropped it for
-/// later ones of its channel, or because of its age.
+/// Whether another message stands where one of this node was stored, or the stream ends before that place. One that has gone says nothing:
+/// the stream may have dropped it for later ones of its channel, or because of its age.
 async fn has_other_in_our_place(
     link: &Link,
     log: &Log,
     message: Acknowledged,
 ) -> Result<bool, FeedError> {
-    let found = look_at(link, log, message.sequence).await?;
-    Ok(found.is_some_and(|found| !is_from(&found, &link.node, message.serial)))
+    let Some(found) = look_from(link, log, message.sequence).await? else {
+        // Later it has another message there, and nothing looks any more.
+        return Ok(link.servers.extent(log).await?.last < message.sequence);
+    };
+    let stands_there = found.sequence == message.sequence;
+    Ok(stands_there && !is_from(&found, &link.node, message.serial))
 }
 
 /// Looks for entries, until one of them is still there: those before it are the same if it is.
@@ -112,9 +118,12 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
-    /// Entries are in doubt; the newest is the first.
+    /// Entries are in doubt; the newest is the first. The oldest few wait: a fault of the servers began where they could not be looked for.
     pub(super) fn push(&mut self, anchors: Vec<Anchor>) {
-        self.waiting.push_back(Doubt::Read(anchors));
+        let are_read = |doubt: &&Doubt| matches!(doubt, Doubt::Read(_));
+        if self.waiting.iter().filter(are_read).count() < READ_MAX {
+            self.waiting.push_back(Doubt::Read(anchors));
+        }
     }
 
     /// Takes the messages of this node that are in doubt, as long as few of them wait here. The others stay where they are.
@@ -158,5 +167,26 @@ impl Doubts {
             self.check = Some(Check { doubt, answer });
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_a_few_pauses_wait() {
+        let anchors = |sequence| {
+            vec![Anchor {
+                sequence,
+                stored_ns: 0,
+            }]
+        };
+        let mut doubts = Doubts::default();
+        for sequence in 1..=20 {
+            doubts.push(anchors(sequence));
+        }
+        let oldest = (1..=READ_MAX as u64).map(|sequence| Doubt::Read(anchors(sequence)));
+        assert!(doubts.all().cloned().eq(oldest));
     }
 }

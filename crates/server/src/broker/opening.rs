@@ -81,7 +81,13 @@ impl Opening {
         // Before the stream says how far it goes: what is acknowledged later may stand behind that.
         log.doubt_acknowledged(0);
         self.doubts.take_from(log);
+        let before = log.known_up_to();
         let mark = self.mark(link, log, &beat.subject, known).await?;
+        // Another server leads the stream than the one that was looked at, and it does not have the end.
+        if before.epoch == Some(mark.epoch) && mark.sequence <= before.position {
+            self.has_changed = true;
+            return Err(Fault::Changed);
+        }
         // An acknowledgement may have shown a loss behind the looks that found none: then the epoch must not stay.
         if log.is_suspect() && known.epoch == Some(mark.epoch) {
             return Err(Fault::Changed);

@@ -168,6 +168,16 @@ pub(super) struct PageSize {
     pub(super) bytes_max: usize,
 }
 
+impl PageSize {
+    /// With one message more, of so many bytes; 0: as it is.
+    pub(super) fn and_bytes(self, bytes: usize) -> Self {
+        Self {
+            messages_max: self.messages_max + usize::from(bytes > 0),
+            bytes_max: self.bytes_max + bytes,
+        }
+    }
+}
+
 /// Messages of one subject, in their order.
 #[derive(Debug)]
 pub(super) struct Page {

@@ -77,7 +77,7 @@ enum Attempt {
 /// # Errors
 /// It was not stored in time, or never will be.
 pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Result<u64, Outcome> {
-    let (begun, before) = (Instant::now(), pending.log.known_up_to());
+    let before = pending.log.known_up_to();
     // The message behind which an attempt was to be stored whose end is not known.
     let mut tried = None;
     let mut patience = ATTEMPT_MIN;
@@ -95,7 +95,7 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
                 if let Some(serial) = origin.map(|origin| origin.serial) {
                     let acknowledged = Acknowledged { sequence, serial };
                     let log = &pending.log;
-                    log.note_acknowledged(acknowledged, begun, before, Instant::now());
+                    log.note_acknowledged(acknowledged, now, before, Instant::now());
                 }
                 return Ok(sequence);
             }

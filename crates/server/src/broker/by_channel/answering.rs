@@ -3,7 +3,7 @@
 use super::pages::Pages;
 use crate::broker::fill_budget::FillShare;
 use crate::broker::link::{Link, Log};
-use crate::broker::servers::{FeedError, LastBySubject, SUBJECTS_ASKED_MAX, Stored, Way, Which};
+use crate::broker::servers::{FeedError, LastBySubject, SUBJECTS_ASKED_MAX, Stored};
 use async_nats::header::NATS_ROLLUP;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -36,7 +36,7 @@ pub(super) enum Answer {
         fill: Fill,
         /// The messages; none if they are not to be had.
         filled: Option<Filled<Stored>>,
-        /// Their room. To be dropped when homes have been told.
+        /// Their share of the budget. To be dropped when homes have been told.
         share: FillShare,
     },
 }
@@ -186,14 +186,14 @@ async fn look(
     Ok((last, extent))
 }
 
-/// Reads until it has come to where it must. It has no room while it pauses: fills of other logs may need it.
+/// Reads until it has come to where it must. It has no share while it pauses: fills of other logs may need it.
 async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
     let mut deadline = Instant::now() + PATIENCE_MIN;
     let mut share = link.fill_budget.empty_share();
     let (filled, share) = loop {
         match read(link, log, &fill, share).await {
             Ok(Read::Filled(filled, share)) => break (Some(filled), share),
-            Ok(Read::NoRoom) => {
+            Ok(Read::OverBudget) => {
                 // It has given back what it had: if it kept that, nobody might ever have enough.
                 let begun = Instant::now();
                 share = link.fill_budget.whole().await;
@@ -218,10 +218,10 @@ async fn fill(link: &Link, log: &Log, fill: Fill) -> Result<Answer, NoAnswer> {
 
 /// What came of an attempt.
 enum Read {
-    /// The messages, and their room.
+    /// The messages, and their share of the budget.
     Filled(Filled<Stored>, FillShare),
-    /// The channel has more than there is room for now.
-    NoRoom,
+    /// The channel has more than is free of the budget.
+    OverBudget,
     /// The server that answered has not come to where it must.
     Behind,
 }
@@ -236,35 +236,36 @@ async fn read(
     let budget = &link.fill_budget;
     let subject = link.subjects.stored(&log.class, &fill.channel);
     let mut reading = Pages::default();
+    let mut from = fill.from;
     loop {
-        let next = reading.next().unwrap_or(fill.from);
-        let size = link.fill_limits.page;
-        let page = link.servers.page(log, &subject, next, size).await?;
-        reading.take(page.messages, next, log.kept_min());
-        // A page that is all there is waits for its room at the end.
+        let size = link.fill_limits.page.and_bytes(reading.bytes_of_last());
+        let page = link.servers.page(log, &subject, from, size).await?;
+        let has_new = reading.take(page.messages, log.kept_min());
+        // A page that is all there is waits for its share at the end.
         let is_one_of_several = page.has_more || !share.is_empty();
         if share.is_whole() {
             // No channel may have more: what is older counts as missing.
             reading.cut_to(budget.bytes_max());
         } else if is_one_of_several && !share.grow_to(reading.bytes()) {
-            return Ok(Read::NoRoom);
+            return Ok(Read::OverBudget);
         }
         if !page.has_more {
             break;
         }
+        from = match reading.last() {
+            // Once more: if it begins the next page, nothing has gone in between.
+            Some(last) if has_new => last,
+            // The page has no room for another one.
+            Some(last) if from == last => last + 1,
+            _ => return Ok(Read::Behind),
+        };
     }
-    if let Some(begin) = reading.begin_of_several() {
-        // What goes, goes from the oldest on. So nothing went between two pages of what is behind the oldest that is still there.
-        let which = Which::OfFrom(&subject, begin);
-        let oldest = link.servers.look(Way::Reading, log, which).await?;
-        reading.keep_from(oldest.map_or(u64::MAX, |oldest| oldest.sequence));
-    }
-    if reading.next().is_none_or(|next| next <= fill.to) {
+    if reading.last().is_none_or(|last| last < fill.to) {
         return Ok(Read::Behind);
     }
     let extent = link.servers.extent(log).await?;
     if share.is_empty() {
-        // It has no other room, and asks no server any more. So this wait keeps nobody from his room.
+        // It has no share, and asks no server any more. So this wait keeps nobody from the budget.
         reading.cut_to(budget.bytes_max());
         share = budget.share_of(reading.bytes()).await;
     }

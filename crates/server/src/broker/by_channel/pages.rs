@@ -4,21 +4,27 @@ use crate::broker::fill_budget::bytes_of;
 use crate::broker::servers::Stored;
 
 /// The messages of a channel as they are read.
+///
+/// Each page is as one server had it, and what goes, goes from the oldest on. So a page that begins with the last message of the one
+/// before it lacks nothing between the two, although another server may have answered.
 #[derive(Default)]
 pub(super) struct Pages {
     messages: Vec<(u64, Stored)>,
     /// Bytes of memory that they take.
     bytes: usize,
-    /// Where the last page begins in them.
-    last_page: usize,
     /// Something in front of them was given up.
     is_cut: bool,
 }
 
 impl Pages {
-    /// The place to read on from.
-    pub(super) fn next(&self) -> Option<u64> {
-        self.messages.last().map(|(sequence, _)| sequence + 1)
+    /// The place of the last message.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.messages.last().map(|(sequence, _)| *sequence)
+    }
+
+    /// Bytes of memory that the last message takes.
+    pub(super) fn bytes_of_last(&self) -> usize {
+        self.messages.last().map_or(0, |(_, last)| bytes_of(last))
     }
 
     /// Bytes of memory that they take.
@@ -26,18 +32,28 @@ impl Pages {
         self.bytes
     }
 
-    /// Takes a page from a place on. A stream may keep far more of a channel than a history has: then the oldest go.
-    pub(super) fn take(&mut self, page: Vec<Stored>, from: u64, kept: usize) {
-        self.last_page = self.messages.len();
+    /// Takes a page. If it does not begin with the last message that is there, what is there is given up. Returns whether the page has
+    /// something new. A stream may keep far more of a channel than a history has: then the oldest go.
+    pub(super) fn take(&mut self, page: Vec<Stored>, kept: usize) -> bool {
+        let last = self.last();
+        let mut is_joined = false;
+        let mut new = Vec::with_capacity(page.len());
         for message in page {
-            if message.sequence >= from {
-                self.bytes += bytes_of(&message);
-                self.messages.push((message.sequence, message));
+            match last {
+                Some(last) if message.sequence <= last => is_joined |= message.sequence == last,
+                _ => new.push((message.sequence, message)),
             }
         }
+        let has_new = !new.is_empty();
+        if has_new && !is_joined {
+            self.give_up(self.messages.len());
+        }
+        self.bytes += new.iter().map(|(_, one)| bytes_of(one)).sum::<usize>();
+        self.messages.append(&mut new);
         if self.messages.len() > 2 * kept {
             self.give_up(self.messages.len() - kept);
         }
+        has_new
     }
 
     /// Gives up the oldest, until the others take no more bytes than that. The last one stays in any case.
@@ -48,19 +64,6 @@ impl Pages {
             count += 1;
         }
         self.give_up(count);
-    }
-
-    /// The first place, if they are of more than one page.
-    pub(super) fn begin_of_several(&self) -> Option<u64> {
-        let (begin, _) = self.messages.first()?;
-        (self.last_page > 0).then_some(*begin)
-    }
-
-    /// Gives up what is in front of a place. The last page stays in any case: it is as one server had it at one moment.
-    pub(super) fn keep_from(&mut self, place: u64) {
-        let gone =
-            self.messages[..self.last_page].partition_point(|(sequence, _)| *sequence < place);
-        self.give_up(gone);
     }
 
     /// The messages by their places, and whether something in front of them was given up.
@@ -74,7 +77,6 @@ impl Pages {
             self.bytes -= bytes_of(&message);
             self.is_cut = true;
         }
-        self.last_page = self.last_page.saturating_sub(count);
     }
 }
 
@@ -101,34 +103,34 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_put_together_and_only_the_last_one_is_sure_to_be_whole() {
+    fn pages_that_begin_with_the_last_message_are_put_together() {
         let mut pages = Pages::default();
-        assert_eq!((pages.next(), pages.begin_of_several()), (None, None));
-        pages.take(page(3..=5), 3, 100);
-        assert_eq!((pages.next(), pages.begin_of_several()), (Some(6), None));
-        // A server that is behind gives some again.
-        pages.take(page(5..=7), 6, 100);
-        assert_eq!(pages.begin_of_several(), Some(3));
-        assert_eq!((places(&pages), pages.is_cut), ((3..=7).collect(), false));
-        pages.keep_from(3);
-        assert_eq!((places(&pages), pages.is_cut), ((3..=7).collect(), false));
-        pages.keep_from(5);
-        assert_eq!((places(&pages), pages.is_cut), (vec![5, 6, 7], true));
-        assert_eq!(pages.begin_of_several(), Some(5));
-        pages.keep_from(u64::MAX);
+        assert_eq!((pages.last(), pages.bytes_of_last()), (None, 0));
+        assert!(pages.take(page(3..=5), 100));
+        assert_eq!(pages.bytes_of_last(), pages.bytes() / 3);
+        assert!(pages.take(page(5..=7), 100));
+        // A server gives some again.
+        assert!(pages.take(page(6..=8), 100));
+        assert_eq!((places(&pages), pages.is_cut), ((3..=8).collect(), false));
+        assert!(!pages.take(page(8..=8), 100) && !pages.take(Vec::new(), 100));
+        assert_eq!((places(&pages), pages.is_cut), ((3..=8).collect(), false));
+    }
+
+    #[test]
+    fn a_page_that_begins_behind_the_last_message_takes_the_place_of_all() {
+        let mut pages = Pages::default();
+        assert!(pages.take(page(3..=5), 100));
+        assert!(pages.take(page(6..=7), 100), "5 may have gone, and others");
         assert_eq!((places(&pages), pages.is_cut), (vec![6, 7], true));
     }
 
     #[test]
     fn more_than_a_history_can_have_is_given_up() {
         let mut pages = Pages::default();
-        pages.take(page(1..=6), 1, 4);
+        pages.take(page(1..=6), 4);
         assert!(!pages.is_cut);
-        pages.take(page(7..=9), 7, 4);
+        pages.take(page(6..=9), 4);
         assert_eq!((places(&pages), pages.is_cut), (vec![6, 7, 8, 9], true));
-        assert_eq!(pages.begin_of_several(), Some(6));
-        pages.keep_from(u64::MAX);
-        assert_eq!(places(&pages), [7, 8, 9]);
     }
 
     #[test]
@@ -136,16 +138,13 @@ mod tests {
         let mut pages = Pages::default();
         pages.cut_to(0);
         assert!(!pages.is_cut);
-        pages.take(page(1..=2), 1, 100);
-        pages.take(page(3..=4), 3, 100);
+        pages.take(page(1..=4), 100);
         let bytes_of_one = pages.bytes() / 4;
         pages.cut_to(4 * bytes_of_one);
         assert_eq!((places(&pages), pages.is_cut), (vec![1, 2, 3, 4], false));
         pages.cut_to(4 * bytes_of_one - 1);
         assert_eq!((places(&pages), pages.is_cut), (vec![2, 3, 4], true));
-        assert_eq!(pages.begin_of_several(), Some(2));
         pages.cut_to(0);
         assert_eq!(places(&pages), [4]);
-        assert_eq!(pages.begin_of_several(), None);
     }
 }

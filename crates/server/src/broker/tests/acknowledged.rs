@@ -83,6 +83,24 @@ fn a_node_that_publishes_nothing_more_finds_a_loss_too() {
 }
 
 #[test]
+fn a_stream_that_ends_before_what_it_acknowledged_has_a_loss() {
+    simulate(async {
+        let mut pair = Pair::new().await;
+        let epoch = pair.epoch();
+        for _ in 0..5 {
+            pair.publish(0, None).await;
+        }
+        let lost = pair.cloud.last();
+        pair.cloud.elect(5);
+        // One beat comes, and the node hears it. The stream ends far before what the node has in doubt then.
+        pair.cloud.write_beats(&[epoch]);
+        assert!(pair.cloud.last() < lost);
+        sleep(OPEN_AGAIN).await;
+        assert_ne!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
 fn a_loss_of_which_a_beat_has_told_is_not_found_again() {
     simulate(async {
         let mut pair = Pair::of_readers().await;

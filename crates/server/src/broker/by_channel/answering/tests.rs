@@ -1,10 +1,12 @@
-//! Fills that have little room, of servers that have one channel.
+//! Fills with a small budget, of servers that have one channel.
 
 use super::*;
 use crate::broker::State;
 use crate::broker::fill_budget::{FillBudget, bytes_of};
 use crate::broker::link::BrokerError;
-use crate::broker::servers::{Ack, Feed, Listener, NotStored, Page, PageSize, Servers, ToStore};
+use crate::broker::servers::{
+    Ack, Feed, Listener, NotStored, Page, PageSize, Servers, ToStore, Way, Which,
+};
 use crate::broker::tests::simulate;
 use bytes::Bytes;
 use myriad_broker::{Interest, Subjects, Task};
@@ -16,9 +18,9 @@ use tokio::time::timeout;
 
 const CHANNEL: &str = "log:a";
 /// Messages of a page.
-const PAGE: usize = 2;
-/// Messages that there is room for, but for one byte.
-const ROOM: usize = 8;
+const PAGE: usize = 3;
+/// Messages that the budget is for, but for one byte.
+const MESSAGES: usize = 8;
 /// An answer that waits for nothing is there before.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -37,8 +39,12 @@ fn stored(subject: &str, sequence: u64) -> Stored {
 #[derive(Debug)]
 struct OneChannel {
     last: u64,
-    /// The oldest one that is still there when all has been read.
-    oldest: u64,
+    /// Messages of a page.
+    page: usize,
+    /// When so many pages were read, the messages before that place go.
+    goes: Option<(usize, u64)>,
+    /// Each page has the first message again, and says that there are more.
+    repeats: bool,
     /// A page from there on cannot be read.
     breaks_at: Option<u64>,
     /// Pages that were asked for.
@@ -52,7 +58,9 @@ impl OneChannel {
     fn up_to(last: u64) -> Self {
         Self {
             last,
-            oldest: 1,
+            page: PAGE,
+            goes: None,
+            repeats: false,
             breaks_at: None,
             pages: AtomicUsize::new(0),
             pages_at_once: AtomicUsize::new(0),
@@ -104,11 +112,17 @@ impl Servers for OneChannel {
             // Others get their pages meanwhile.
             yield_now().await;
             self.pages_at_once.fetch_sub(1, Ordering::Relaxed);
-            self.pages.fetch_add(1, Ordering::Relaxed);
+            let pages = self.pages.fetch_add(1, Ordering::Relaxed);
             if self.breaks_at == Some(from) {
                 return Err(FeedError::Cut);
             }
-            let places = (from..=self.last).take(PAGE);
+            let oldest = self.goes.filter(|(after, _)| pages >= *after);
+            let begin = match oldest {
+                _ if self.repeats => 1,
+                Some((_, oldest)) => from.max(oldest),
+                None => from,
+            };
+            let places = (begin..=self.last).take(self.page);
             let messages: Vec<_> = places.map(|place| stored(subject, place)).collect();
             let has_more = messages
                 .last()
@@ -121,13 +135,9 @@ impl Servers for OneChannel {
         &'a self,
         _: Way,
         _: &'a Log,
-        which: Which<'a>,
+        _: Which<'a>,
     ) -> BoxFuture<'a, Result<Option<Stored>, FeedError>> {
-        let Which::OfFrom(subject, place) = which else {
-            unreachable!("{which:?} says nothing about the channel")
-        };
-        let oldest = place.max(self.oldest);
-        Box::pin(async move { Ok((oldest <= self.last).then(|| stored(subject, oldest))) })
+        unreachable!("pages say enough")
     }
 
     fn store<'a>(
@@ -146,22 +156,22 @@ impl Servers for OneChannel {
     fn tell(&self, _: Told) {}
 }
 
-/// Room for one byte less than [`ROOM`] messages.
-fn room_bytes() -> usize {
-    ROOM * bytes_of(&stored(CHANNEL, 1)) - 1
+/// One byte less than [`MESSAGES`] messages have.
+fn budget_bytes() -> usize {
+    MESSAGES * bytes_of(&stored(CHANNEL, 1)) - 1
 }
 
-/// A node with little room. Its channel has messages up to that place.
+/// A node with a small budget. Its channel has messages up to that place.
 fn link(last: u64) -> Arc<Link> {
     link_to(Arc::new(OneChannel::up_to(last)))
 }
 
-/// A node with little room.
+/// A node with a small budget.
 fn link_to(servers: Arc<OneChannel>) -> Arc<Link> {
     link_of_logs(servers, 1)
 }
 
-/// A node with little room, and so many logs.
+/// A node with a small budget, and so many logs.
 fn link_of_logs(servers: Arc<OneChannel>, count: u16) -> Arc<Link> {
     let logs = Partitions {
         first: LogId(0),
@@ -184,7 +194,7 @@ fn link_of_logs(servers: Arc<OneChannel>, count: u16) -> Arc<Link> {
         || None,
         true,
     );
-    let fill_budget = FillBudget::new(u32::try_from(room_bytes()).expect("it is little"));
+    let fill_budget = FillBudget::new(u32::try_from(budget_bytes()).expect("it is little"));
     Arc::new(Link {
         fill_budget,
         ..link
@@ -221,7 +231,7 @@ fn fill_of_one_page(last: u64) -> Fill {
     fill
 }
 
-/// The places of what was read, whether something was given up, and the room that it has.
+/// The places of what was read, whether something was given up, and its share.
 fn filled(answer: Result<Answer, NoAnswer>) -> (Vec<u64>, bool, FillShare) {
     match answer {
         Ok(Answer::Filled {
@@ -248,7 +258,7 @@ async fn waits(answering: &mut Answering) -> bool {
 }
 
 #[test]
-fn a_fill_without_room_begins_again_when_the_others_have_ended() {
+fn a_fill_without_budget_begins_again_when_the_others_have_ended() {
     simulate(async {
         let last = 6;
         let link = link(last);
@@ -264,12 +274,12 @@ fn a_fill_without_room_begins_again_when_the_others_have_ended() {
         assert_eq!((places, is_cut), ((1..=last).collect(), false));
         drop(share);
         let mut all = link.fill_budget.empty_share();
-        assert!(all.grow_to(room_bytes()), "everything was given back");
+        assert!(all.grow_to(budget_bytes()), "everything was given back");
     });
 }
 
 #[test]
-fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
+fn a_channel_with_more_than_the_budget_lacks_its_oldest_messages() {
     simulate(async {
         let link = link(12);
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
@@ -281,21 +291,59 @@ fn a_channel_with_more_than_there_is_room_for_lacks_its_oldest_messages() {
 }
 
 #[test]
-fn a_message_that_goes_while_pages_are_read_takes_no_other_with_it() {
-    let last = 6;
-    for (oldest, begin) in [(1, 1), (2, 2), (4, 4), (7, 5)] {
+fn what_goes_while_pages_are_read_takes_nothing_behind_it_along() {
+    // Pages are 1 to 3, 3 to 5, and 5 to 6.
+    for (goes, begin) in [
+        (None, 1),
+        (Some((1, 3)), 1),
+        (Some((2, 5)), 1),
+        (Some((1, 4)), 4),
+        (Some((2, 6)), 6),
+    ] {
         simulate(async move {
+            let last = 6;
             let servers = OneChannel {
-                oldest,
+                goes,
                 ..OneChannel::up_to(last)
             };
             let link = link_to(Arc::new(servers));
             let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
             answering.fill(fill_up_to(last));
             let (places, is_cut, _) = filled(answering.next().await);
-            assert_eq!((places, is_cut), ((begin..=last).collect(), begin > 1));
+            let expected = ((begin..=last).collect(), begin > 1);
+            assert_eq!((places, is_cut), expected, "{goes:?}");
         });
     }
+}
+
+#[test]
+fn a_channel_with_one_message_in_a_page_has_its_last_one() {
+    simulate(async {
+        let servers = OneChannel {
+            page: 1,
+            ..OneChannel::up_to(3)
+        };
+        let link = link_to(Arc::new(servers));
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+        answering.fill(fill_up_to(3));
+        let (places, is_cut, _) = filled(answering.next().await);
+        assert_eq!((places, is_cut), (vec![3], true));
+    });
+}
+
+#[test]
+fn a_server_that_repeats_itself_does_not_hold_a_fill_for_ever() {
+    simulate(async {
+        let servers = OneChannel {
+            repeats: true,
+            ..OneChannel::up_to(6)
+        };
+        let link = link_to(Arc::new(servers));
+        let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
+        answering.fill(fill_up_to(6));
+        let end = timeout(2 * PATIENCE_MIN, answering.next()).await;
+        assert!(matches!(end, Ok(Ok(Answer::Filled { filled: None, .. }))));
+    });
 }
 
 #[test]
@@ -306,9 +354,9 @@ fn fills_of_one_page_wait_for_no_more_than_they_need() {
         let link = link_to(Arc::clone(&servers));
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
         let mut others = link.fill_budget.empty_share();
-        assert!(others.grow_to(room_bytes() / 2));
+        assert!(others.grow_to(budget_bytes() / 2));
         answering.fill(fill_up_to(last));
-        assert!(waits(&mut answering).await, "for all of the room");
+        assert!(waits(&mut answering).await, "for all of the budget");
         for _ in 0..3 {
             answering.fill(fill_of_one_page(last));
         }
@@ -316,7 +364,7 @@ fn fills_of_one_page_wait_for_no_more_than_they_need() {
         drop(others);
         let (places, _, whole) = soon(&mut answering).await;
         assert_eq!(places, [1, 2, 3, 4, 5, 6]);
-        assert!(waits(&mut answering).await, "for the first one's room");
+        assert!(waits(&mut answering).await, "for the first one's share");
         drop(whole);
         // Homes have not been told of one when the next one comes.
         let mut untold = Vec::new();
@@ -327,10 +375,10 @@ fn fills_of_one_page_wait_for_no_more_than_they_need() {
         }
         let mut free = link.fill_budget.empty_share();
         let used = 6 * bytes_of(&stored(CHANNEL, 1));
-        assert!(free.grow_to(room_bytes() - used), "they have too much");
-        assert!(!free.grow_to(room_bytes() - used + 1), "not counted");
+        assert!(free.grow_to(budget_bytes() - used), "they have too much");
+        assert!(!free.grow_to(budget_bytes() - used + 1), "not counted");
         let pages = servers.pages.load(Ordering::Relaxed);
-        assert_eq!(pages, 2 * 3 + 3, "only the first one was read twice");
+        assert_eq!(pages, 2 + 3 + 3, "only the first one was read again");
     });
 }
 
@@ -357,7 +405,7 @@ fn a_node_with_many_logs_reads_fewer_pages_of_each_at_once() {
 }
 
 #[test]
-fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
+fn a_fill_that_cannot_end_has_no_share_while_it_pauses() {
     let is_behind = OneChannel::up_to(6);
     let breaks_off = OneChannel {
         breaks_at: Some(5),
@@ -372,15 +420,15 @@ fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
             let pauses = timeout(PAUSE / 2, answering.next()).await;
             assert!(pauses.is_err());
             let mut others = link.fill_budget.empty_share();
-            assert!(others.grow_to(room_bytes()), "it kept its share");
-            // Now it waits for all of the room, gets it, and fails again.
+            assert!(others.grow_to(budget_bytes()), "it kept its share");
+            // Now it waits for all of the budget, gets it, and fails again.
             let waits = timeout(PAUSE, answering.next()).await;
             assert!(waits.is_err());
             drop(others);
             let pauses = timeout(PAUSE / 2, answering.next()).await;
             assert!(pauses.is_err());
             let mut others = link.fill_budget.empty_share();
-            assert!(others.grow_to(room_bytes()), "it kept all of the room");
+            assert!(others.grow_to(budget_bytes()), "it kept all of the budget");
             drop(others);
             answering.fill(fill_of_one_page(last));
             let (places, _, share) = soon(&mut answering).await;
@@ -393,7 +441,7 @@ fn a_fill_that_cannot_end_has_no_room_while_it_pauses() {
 }
 
 #[test]
-fn a_fill_that_needs_all_of_the_room_is_not_tried_for_ever() {
+fn a_fill_that_needs_all_of_the_budget_is_not_tried_for_ever() {
     simulate(async {
         let link = link(12);
         let mut answering = Answering::new(Arc::clone(&link), Arc::clone(&link.logs[0]));
