@@ -29,12 +29,12 @@ class RunFailed(Exception):
     """A server or a crowd failed."""
 
 
-def _floor_per_s(what, *command):
+def _plain_rate_per_s(what, *command):
     """Runs a plain program. Returns its rate, when its connections are gone."""
     in_use, _ = processes.sockets()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=SILENCE_S * 2)
     if done.returncode != 0:
-        raise RunFailed(f"measuring the floor of {what} failed: {done.stderr.strip()}")
+        raise RunFailed(f"measuring plain {what} failed: {done.stderr.strip()}")
     processes.wait_until_drained(in_use)
     return json.loads(done.stdout)["rate_per_s"]
 
@@ -50,11 +50,11 @@ class Bench:
 
     def connect_floor_per_s(self, connections):
         """Connections a second that this machine opens now, with nothing sent on them: `baseline/floor.c`."""
-        return _floor_per_s("connecting", self.floor, "--connections", connections, "--processes", self.baseline_processes)
+        return _plain_rate_per_s("connecting", self.floor, "--connections", connections, "--processes", self.baseline_processes)
 
-    def echo_floor_per_s(self, connections):
+    def plain_echoes_per_s(self, connections):
         """Messages a second that come back over plain TCP now, one on its way on each connection: `baseline/echoes.c`."""
-        return _floor_per_s("echoes", self.echoes, "--connections", min(connections, ECHO_CONNECTIONS_MAX))
+        return _plain_rate_per_s("echoes", self.echoes, "--connections", min(connections, ECHO_CONNECTIONS_MAX))
 
     def server_command(self, kind, connections, ping_interval, ports, config=None):
         """The kinds: `baseline`, `io_uring`, `epoll`. `config` is the path of a config file."""

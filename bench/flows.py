@@ -54,8 +54,8 @@ def im_full_link(bench, name, kind, connections):
 
     config = NAMESPACE.format(load.batch_delay)
     # Right before the run, because other load on the machine or its host changes within minutes.
-    floor = {"echo_floor_per_s": bench.echo_floor_per_s(connections)}
-    return floor | bench.run(
+    plain = {"plain_echoes_per_s": bench.plain_echoes_per_s(connections)}
+    return plain | bench.run(
         name, kind, connections, "60s", crowd_options, until_over, "scenarios/im-full-link.toml", config, watches_server=True
     )
 
@@ -67,5 +67,5 @@ def requests(bench, name, kind, connections):
         settings = ["--set", f"variables.server=127.0.0.1:{ports[0]}", "--set", f"variables.connections={connections}"]
         return [*settings, "--duration", f"{SECONDS}s"]
 
-    floor = {"echo_floor_per_s": bench.echo_floor_per_s(connections)}
-    return floor | bench.run(name, kind, connections, "0", crowd_options, until_over, "scenarios/requests.toml")
+    plain = {"plain_echoes_per_s": bench.plain_echoes_per_s(connections)}
+    return plain | bench.run(name, kind, connections, "0", crowd_options, until_over, "scenarios/requests.toml")

@@ -21,7 +21,7 @@ powers of 1,000.
   upgrade. It runs between the other servers, under the same crowd.
 * The *floor* of connecting is `bench/baseline/floor.c`: the same number of connections on which nothing is sent.
 * The *plain program* for messages that come back is `bench/baseline/echoes.c`: two processes with epoll, TCP without a protocol,
-  one message of 64 bytes on its way on each connection. Where more are on their way, they share reads and sends.
+  one message of 64 bytes on its way on each connection. Where several are on their way, as in our crowd, they share reads and sends.
 * A *ratio* compares a server with the baseline of the same round. The tables show the median of the rounds, with the lowest and
   the highest.
 * A round does not count if a client was not connected or not reached.
@@ -185,8 +185,8 @@ def _other(run):
     if "connect_floor_per_s" in run:
         floor = rows.per_second(run["connect_floor_per_s"])
         notes.append(f"connects at {rows.setup_share_of_floor(run):.2f} of the floor of {floor}")
-    if floor := run.get("echo_floor_per_s"):
-        notes.append(f"the plain program sends {rows.per_second(2 * floor)}, which are {rows.per_second(floor)} echoes")
+    if plain := run.get("plain_echoes_per_s"):
+        notes.append(f"the plain program had {rows.per_second(plain)} echoes before, which are twice as many sends")
     if "server_cpu_s" in run:
         notes.append(f"server CPU {run['server_cpu_s']:.1f} s for {len(run['pushes'])} pushes")
     if "server_cpu_share" in run:

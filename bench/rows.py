@@ -146,10 +146,10 @@ def setup_share_of_floor(run):
     return setup_rate(run) / run["connect_floor_per_s"]
 
 
-def echoes_over_floor(run):
+def echoes_against_plain(run):
     """Messages that came back, over those of the plain program just before; none if it was not run."""
-    floor = run.get("echo_floor_per_s")
-    return echo_rate(run) / floor if floor else None
+    plain = run.get("plain_echoes_per_s")
+    return echo_rate(run) / plain if plain else None
 
 
 def setup_seconds(run):
@@ -464,9 +464,9 @@ ROWS = [
             Row(f"requests-{driver}", "requests", f"messages over WebSocket that the server sends back, both ends here, {driver}",
                 "200,000/s, less 1% at most", every(driver, echo_rate), DELIVERIES_SHARE * 200_000, at_least=True,
                 shown=per_second),
-            # The target was set on a machine where the plain program has 287,000/s.
-            Row(f"requests-floor-{driver}", "requests", f"the same, against the plain program of that minute, {driver}",
-                "at least 0.7", every(driver, echoes_over_floor), 0.7, at_least=True),
+            # The target was set on a machine where such a program had 287,000/s.
+            Row(f"requests-plain-{driver}", "requests", f"the same, against the plain program that sends one at a time, {driver}",
+                "at least 0.7", every(driver, echoes_against_plain), 0.7, at_least=True),
         )
     ),
     Row("publish-ack-10k", "publish-ack-10k",

@@ -1,9 +1,12 @@
-// The floor under echoes: how many small messages a second come back over TCP on this machine, with both ends here. One process
-// sends back what it reads, and one sends the next message on a connection when the last one is back. Both wait with epoll and do
-// nothing else. Compare the rate of a WebSocket server and its crowd with this figure of the same minute: machines differ, and a
-// shared machine differs from minute to minute.
+// How many small messages a second come back over plain TCP on this machine, with both ends here. One process sends back what it
+// reads, and one sends as many messages on a connection as have come back. Both wait with epoll and do nothing else. Compare the
+// rate of a WebSocket server and its crowd with this figure of the same minute: machines differ, and a shared machine differs from
+// minute to minute.
 //
-//     echoes [--connections N] [--bytes N] [--seconds N]        prints one JSON object
+// With a depth of 1, a connection has one message on its way, and each is read and sent alone. With more, several share a read and a
+// send.
+//
+//     echoes [--connections N] [--depth N] [--bytes N] [--seconds N]        prints one JSON object
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,7 +35,9 @@ enum {
     // Beside those of the connections, a process may have inherited some.
     DESCRIPTORS_MAX = CONNECTIONS_MAX + 1000,
     BYTES_DEFAULT = 64,
-    BYTES_MAX = 16384,
+    DEPTH_DEFAULT = 1,
+    // Of the messages that are on their way on a connection: a socket buffer holds more, so a send takes all of them.
+    BYTES_MAX = 65536,
     SECONDS_DEFAULT = 3,
     SECONDS_MAX = 60,
     EVENTS_PER_WAIT = 1024,
@@ -47,10 +52,10 @@ struct shared {
 
 static struct shared *shared;
 static struct sockaddr_in target;
-static char message[BYTES_MAX];
+static char messages[BYTES_MAX];
 // Of the crowd.
 static int descriptors[CONNECTIONS_MAX];
-// By descriptor: what has come back of the message that is on its way.
+// By descriptor: the bytes of a message that has not come back whole.
 static long back[DESCRIPTORS_MAX];
 
 static void fail(const char *what) {
@@ -87,7 +92,6 @@ static int listener_open(void) {
     return listener;
 }
 
-// A socket buffer holds far more than the one message that is on its way, so a send takes it whole.
 static void send_whole(int descriptor, const char *bytes, long size) {
     if (send(descriptor, bytes, (size_t)size, MSG_NOSIGNAL) != size) fail("send");
 }
@@ -121,16 +125,19 @@ static int connected_to_target(void) {
     return descriptor;
 }
 
-static void crowd(long connections, long size) {
+static void crowd(long connections, long size, long depth) {
     struct epoll_event events[EVENTS_PER_WAIT];
     char bytes[BYTES_MAX];
     int set = set_of();
     for (long i = 0; i < connections; i++) {
         int descriptor = descriptors[i] = connected_to_target();
+        if (descriptor >= DESCRIPTORS_MAX) {
+            fprintf(stderr, "echoes: descriptor %d is beyond the array of %d\n", descriptor, DESCRIPTORS_MAX);
+            exit(1);
+        }
         watch(set, descriptor);
-        if (descriptor >= DESCRIPTORS_MAX) fail("a descriptor beyond the array");
     }
-    for (long i = 0; i < connections; i++) send_whole(descriptors[i], message, size);
+    for (long i = 0; i < connections; i++) send_whole(descriptors[i], messages, depth * size);
     for (;;) {
         int count = epoll_wait(set, events, EVENTS_PER_WAIT, -1);
         long echoes = 0;
@@ -138,26 +145,38 @@ static void crowd(long connections, long size) {
             int descriptor = events[i].data.fd;
             long came = recv(descriptor, bytes, sizeof bytes, MSG_DONTWAIT);
             if (came <= 0) fail("recv");
-            back[descriptor] += came;
-            if (back[descriptor] < size) continue;
-            back[descriptor] = 0;
-            echoes++;
-            send_whole(descriptor, message, size);
+            long whole = (back[descriptor] + came) / size;
+            back[descriptor] = (back[descriptor] + came) % size;
+            if (whole > 0) send_whole(descriptor, messages, whole * size);
+            echoes += whole;
         }
         atomic_fetch_add_explicit(&shared->echoes, echoes, memory_order_relaxed);
         if (atomic_load_explicit(&shared->running, memory_order_relaxed) == 0) atomic_store(&shared->running, connections);
     }
 }
 
-static long option(int count, char **words, const char *name, long value, long largest) {
-    for (int i = 1; i + 1 < count; i += 2) {
-        if (strcmp(words[i], name) == 0) value = atol(words[i + 1]);
+struct option {
+    const char *name;
+    long value, largest;
+};
+
+static void read_options(int count, char **words, struct option *options, int known) {
+    for (int i = 1; i < count; i += 2) {
+        struct option *found = NULL;
+        for (int j = 0; j < known; j++) {
+            if (strcmp(words[i], options[j].name) == 0) found = &options[j];
+        }
+        if (found == NULL) {
+            fprintf(stderr, "echoes: there is no option %s\n", words[i]);
+            exit(104);
+        }
+        char *end = "";
+        found->value = i + 1 < count ? strtol(words[i + 1], &end, 10) : 0;
+        if (*end != '\0' || found->value < 1 || found->value > found->largest) {
+            fprintf(stderr, "echoes: %s takes a number from 1 to %ld\n", found->name, found->largest);
+            exit(104);
+        }
     }
-    if (value < 1 || value > largest) {
-        fprintf(stderr, "echoes: %s takes a number from 1 to %ld\n", name, largest);
-        exit(104);
-    }
-    return value;
 }
 
 static pid_t child(void) {
@@ -178,9 +197,18 @@ static int pause_until(double until, int while_not_running) {
 }
 
 int main(int count, char **words) {
-    long connections = option(count, words, "--connections", CONNECTIONS_DEFAULT, CONNECTIONS_MAX);
-    long size = option(count, words, "--bytes", BYTES_DEFAULT, BYTES_MAX);
-    long seconds = option(count, words, "--seconds", SECONDS_DEFAULT, SECONDS_MAX);
+    struct option options[] = {
+        {"--connections", CONNECTIONS_DEFAULT, CONNECTIONS_MAX},
+        {"--depth", DEPTH_DEFAULT, BYTES_MAX},
+        {"--bytes", BYTES_DEFAULT, BYTES_MAX},
+        {"--seconds", SECONDS_DEFAULT, SECONDS_MAX},
+    };
+    read_options(count, words, options, sizeof options / sizeof *options);
+    long connections = options[0].value, depth = options[1].value, size = options[2].value, seconds = options[3].value;
+    if (depth * size > BYTES_MAX) {
+        fprintf(stderr, "echoes: --depth times --bytes is %ld, and %d at most\n", depth * size, BYTES_MAX);
+        return 104;
+    }
     int limit = descriptor_limit_raise();
     if (limit < 0) fail("the descriptor limit");
     if (connections > limit - DESCRIPTORS_KEPT) {
@@ -189,13 +217,13 @@ int main(int count, char **words) {
     }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) fail("mmap");
-    memset(message, 'x', sizeof message);
+    memset(messages, 'x', sizeof messages);
     int listener = listener_open();
     pid_t server = child();
     if (server == 0) serve(listener);
     close(listener);
     pid_t client = child();
-    if (client == 0) crowd(connections, size);
+    if (client == 0) crowd(connections, size, depth);
     // The first second is not counted: caches and windows grow.
     int is_whole = pause_until(now_s() + 30, 1) && atomic_load(&shared->running) > 0 && pause_until(now_s() + 1, 0);
     long before = atomic_load(&shared->echoes);
@@ -210,7 +238,7 @@ int main(int count, char **words) {
         fprintf(stderr, "echoes: a process ended, or 30 s were not enough to connect\n");
         return 1;
     }
-    printf("{\"connections\": %ld, \"bytes\": %ld, \"elapsed_s\": %.3f, \"echoes\": %ld, \"rate_per_s\": %.0f}\n", connections, size,
-           elapsed, echoes, (double)echoes / elapsed);
+    printf("{\"connections\": %ld, \"depth\": %ld, \"bytes\": %ld, \"elapsed_s\": %.3f, \"echoes\": %ld, \"rate_per_s\": %.0f}\n",
+           connections, depth, size, elapsed, echoes, (double)echoes / elapsed);
     return 0;
 }

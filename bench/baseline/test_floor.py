@@ -1,4 +1,4 @@
-"""Tests of the floors under connecting and under echoes: the kernel must have done what they count."""
+"""Tests of the plain programs for connecting and for echoes: the kernel must have done what they count."""
 
 import json
 import os
@@ -82,20 +82,32 @@ class EchoesTest(unittest.TestCase):
 
     def test_the_kernel_carries_each_message_both_ways(self):
         before = segments_sent()
-        done = self.run_echoes("--connections", "20", "--bytes", "500", "--seconds", "1")
+        done = self.run_echoes("--connections", "20", "--bytes", "500", "--seconds", "3")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         figures = json.loads(done.stdout)
         self.assertEqual((figures["connections"], figures["bytes"]), (20, 500))
         self.assertGreater(figures["echoes"], 0)
         self.assertAlmostEqual(figures["rate_per_s"] * figures["elapsed_s"] / figures["echoes"], 1, delta=0.05)
-        # A message is a segment each way, and those of the first second are not counted.
+        # A message is a segment each way. One second of four is not counted.
         self.assertGreater(segments_sent() - before, 2 * figures["echoes"])
+
+    def test_several_messages_share_a_segment(self):
+        before = segments_sent()
+        done = self.run_echoes("--connections", "20", "--depth", "16", "--seconds", "1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        figures = json.loads(done.stdout)
+        self.assertEqual(figures["depth"], 16)
+        self.assertLess(segments_sent() - before, 2 * figures["echoes"])
 
     def test_what_it_cannot_do_is_refused(self):
         for words, said in (
             (("--connections", "none"), "--connections takes a number"),
             (("--bytes", "0"), "--bytes takes a number"),
             (("--seconds", "61"), "--seconds takes a number"),
+            (("--connections", "10k"), "--connections takes a number"),
+            (("--depth",), "--depth takes a number"),
+            (("--depth", "2000"), "--depth times --bytes is 128000"),
+            (("--size", "10"), "there is no option --size"),
         ):
             done = self.run_echoes(*words)
             self.assertEqual(done.returncode, 104, words)
