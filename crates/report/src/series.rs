@@ -62,7 +62,7 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServerSample {
-    /// Processors it kept busy, such as 1.5, in the busiest second.
+    /// Processors it kept busy, such as 1.5, in the busiest second; absent where its processor time is not known, and where it fell.
     pub cpus: Option<f64>,
     /// Resident memory, at most.
     pub rss_bytes: Option<u64>,

@@ -4,7 +4,7 @@
 //! [`Control::reload`] gives the control plane its part and every shard its settings. What needs a restart stays
 //! ([`Options::with_fixed_of`]).
 
-use crate::config::{Change, Config, ConfigError, Options, Written};
+use crate::config::{Change, Config, ConfigError, Options, StartedWith, Written};
 use crate::control::Control;
 use crate::machine::Machine;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -19,6 +19,7 @@ pub struct Reloader {
     running: Arc<Mutex<Config>>,
     /// What was written when it started.
     started: Arc<Written>,
+    started_with: StartedWith,
     control: UnboundedSender<Reload>,
 }
 
@@ -36,10 +37,15 @@ impl Reloader {
     pub(crate) fn new(config: Config) -> (Self, Reloads) {
         let (control, reloads) = unbounded_channel();
         let started = Arc::clone(&config.options.written);
+        let started_with = StartedWith {
+            broker: config.options.broker.is_some(),
+            endpoints: !config.webhooks.endpoints.is_empty(),
+        };
         let running = Arc::new(Mutex::new(config));
         let reloader = Self {
             running,
             started,
+            started_with,
             control,
         };
         (reloader, reloads)
@@ -64,7 +70,7 @@ impl Reloader {
         // Two reloads wait for each other here, so at most one is in the channel.
         let mut running = self.running();
         let config = running.reloaded(options)?;
-        let changes = self.changes(&config.options, &running.options.written);
+        let changes = self.changes(&config.options.written, &running.options.written);
         let remarks = config.remarks.iter();
         for remark in remarks.filter(|remark| !running.remarks.contains(remark)) {
             tracing::warn!("{remark}");
@@ -82,11 +88,10 @@ impl Reloader {
         Ok(changes)
     }
 
-    /// What is written otherwise than before, in the options that a reload gives.
-    fn changes(&self, options: &Options, before: &Written) -> Vec<Change> {
-        let (written, has_broker) = (&options.written, options.broker.is_some());
-        let since_start = written.changes_since(&self.started, has_broker);
-        let since_reload = written.changes_since(before, has_broker);
+    /// What is written otherwise than before.
+    fn changes(&self, written: &Written, before: &Written) -> Vec<Change> {
+        let since_start = written.changes_since(&self.started, self.started_with);
+        let since_reload = written.changes_since(before, self.started_with);
         since_reload
             .into_iter()
             .filter(|change| !change.needs_restart)
@@ -145,6 +150,51 @@ mod tests {
         let namespaces = Arc::clone(&reloader.running().settings.namespaces);
         let is_there = namespaces.options_of("new:a").is_some();
         (sentence, needs_restart, is_there)
+    }
+
+    /// What is written: these endpoints of webhooks.
+    fn endpoints(names: &str) -> Options {
+        let url = |name: &str| {
+            let variable = format!("MYRIAD_WEBHOOKS_ENDPOINTS_{}_URL", name.to_uppercase());
+            (variable, "http://127.0.0.1:8020/".to_owned())
+        };
+        let mut variables: Vec<_> = names.split_whitespace().map(url).collect();
+        if !variables.is_empty() {
+            variables.push(("MYRIAD_WEBHOOKS_ENDPOINTS".to_owned(), names.to_owned()));
+        }
+        let sources = Sources {
+            variables,
+            ..Sources::default()
+        };
+        sources.read().unwrap()
+    }
+
+    #[test]
+    fn only_the_first_endpoint_of_all_needs_a_restart() {
+        let change = |name: &str, what: &str, needs_restart| Change {
+            sentence: format!("webhooks.endpoints[{name:?}] {what}"),
+            needs_restart,
+        };
+        let is_new = |name: &str, needs_restart| change(name, "is new", needs_restart);
+        let has_gone = |name: &str| change(name, "has gone", false);
+        let with_none = [
+            ("a", vec![is_new("a", true)]),
+            ("a b", vec![is_new("a", true), is_new("b", true)]),
+            ("", vec![]),
+        ];
+        let with_one = [
+            ("a b", vec![is_new("b", false)]),
+            ("b", vec![has_gone("a")]),
+            ("", vec![has_gone("b")]),
+            ("c", vec![is_new("c", false)]),
+        ];
+        for (start, reloads) in [("", &with_none[..]), ("a", &with_one[..])] {
+            let config = endpoints(start).resolve(&MACHINE).unwrap();
+            let (reloader, _) = Reloader::new(config);
+            for (names, told) in reloads {
+                assert_eq!(&reloader.reload(endpoints(names)).unwrap(), told, "{names}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once. A client that waits for the
 //! answer to a command, such as the place of its publication, gets it first, also if it reads slowly, unless the window ends before.
+//! It is closed in the turn that sends the last answer: no command is read in between, so none is carried out without an answer.
 //! Changes `admission`; closes connections by the methods of `closing`.
 
 use crate::marks::{Happening, hit};
@@ -16,7 +17,7 @@ use std::time::Duration;
 enum Stage {
     /// Connections are closed as their turn comes. Newcomers are answered 503.
     Window,
-    /// The window is over. Answers that came in its last turn leave at the end of that turn, and everybody is closed in this one.
+    /// One turn more, so that answers of the last one leave. Everybody is closed in it.
     LastAnswers,
     /// Nobody is accepted, and only those that are being closed are left.
     Over,
@@ -33,7 +34,7 @@ pub(crate) struct Drain {
     closed: usize,
     /// Clients whose turn has come, and who wait for answers, or have not taken those that are queued for them.
     waiting: VecDeque<Key>,
-    /// Clients who wait for none any more. If their queues leave at the end of the turn, they are closed in the next one.
+    /// Clients who wait for none any more. If the flush of this turn empties their queues, they are closed behind it. Empty between turns.
     answered: Vec<Key>,
     stage: Stage,
 }
@@ -89,7 +90,7 @@ impl<R: Reactor> Shard<R> {
         };
         self.hub
             .end_lingering(now, true, &mut self.turn_end.emptied_channels);
-        self.drain_answered(&mut drain, now);
+        self.note_answered(&mut drain);
         self.drain_due(&mut drain, now);
         self.end_window_if_due(&mut drain, now);
         let is_over = drain.is_over();
@@ -151,13 +152,9 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Closes those whose last answers have left, and looks who has been answered since.
-    fn drain_answered(&mut self, drain: &mut Drain, now: Now) {
-        for key in std::mem::take(&mut drain.answered) {
-            if self.hub.contains(key) {
-                self.drain_connection(key.index, now);
-            }
-        }
+    /// Looks who of those that wait has been answered.
+    fn note_answered(&self, drain: &mut Drain) {
+        debug_assert!(drain.answered.is_empty(), "a turn comes to all of them");
         for _ in 0..drain.waiting.len().min(self.settings.slice_max) {
             let Some(key) = drain.waiting.pop_front() else {
                 return;
@@ -170,22 +167,24 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// After the flush: who has not taken all that is queued goes on waiting. Before the flush, what came in this turn would look like
-    /// a backlog, and a client that sends something in each turn would stay to the end of the window.
-    pub(crate) fn note_backlogs(&mut self) {
-        let hub = &self.hub;
-        let Some(drain) = &mut self.admission.drain else {
+    /// Behind the flush: closes clients who have taken all their answers. The others go on waiting.
+    ///
+    /// Before the flush, what came in this turn would look like a backlog, and a client that sends something in each turn would stay to
+    /// the end of the window. In the next turn it would be too late: a client that has its answer may send a command at once, and that
+    /// would be carried out before the close. The close frame leaves in the next turn. What the client sends meanwhile is ignored.
+    pub(crate) fn close_answered(&mut self, now: Now) {
+        let Some(mut drain) = self.admission.drain.take() else {
             return;
         };
-        let (waiting, answered) = (&mut drain.waiting, &mut drain.answered);
-        answered.retain(|&key| {
-            let has_backlog = has_backlog(hub, key);
-            if has_backlog {
+        for key in drain.answered.drain(..) {
+            if has_backlog(&self.hub, key) {
                 hit!(DrainBacklog);
-                waiting.push_back(key);
+                drain.waiting.push_back(key);
+            } else if self.hub.contains(key) {
+                self.drain_connection(key.index, now);
             }
-            !has_backlog
-        });
+        }
+        self.admission.drain = Some(drain);
     }
 
     /// Whether an open connection is that of a client with a command that is not answered.

@@ -333,7 +333,7 @@ impl<R: Reactor> Shard<R> {
         self.deliver(now);
         let drained = self.poll_drain(now);
         self.flush(now);
-        self.note_backlogs();
+        self.close_answered(now);
         self.run_pending_closes();
         self.send_leaves();
         self.note_gauges();

@@ -14,16 +14,35 @@ pub struct Change {
     pub needs_restart: bool,
 }
 
+/// What a server was started with, as far as it decides which changes the server follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StartedWith {
+    /// A broker. Then no change of `[channel]` is followed: the logs are those of the namespaces at the start.
+    pub(crate) broker: bool,
+    /// Endpoints of webhooks. Without any, shards note nothing for those that come later.
+    pub(crate) endpoints: bool,
+}
+
+impl StartedWith {
+    /// Whether the server keeps what stands at this path until it is started again, although another server would follow it.
+    fn keeps(self, path: &str) -> bool {
+        self.broker && path.starts_with("channel.")
+            || !self.endpoints && path.starts_with("webhooks.endpoints[")
+    }
+}
+
 impl Written {
-    /// What has changed since `before`. A server with a broker follows no change of `[channel]`: its logs are those of the namespaces that
-    /// it was started with.
-    #[must_use]
-    pub fn changes_since(&self, before: &Self, has_broker: bool) -> Vec<Change> {
+    /// What has changed since `before`, and what of it a server follows that was started with this.
+    pub(crate) fn changes_since(&self, before: &Self, started_with: StartedWith) -> Vec<Change> {
         let (old, new) = (flat(&before.values), flat(&self.values));
         let mut changes = Vec::new();
         let (was, is) = (before.lists(), self.lists());
         for element in was.symmetric_difference(&is) {
-            changes.push(change_of_element(element, is.contains(element), has_broker));
+            changes.push(change_of_element(
+                element,
+                is.contains(element),
+                started_with,
+            ));
         }
         let is_of_one = |path: &str| {
             let mut elements = was.symmetric_difference(&is);
@@ -54,7 +73,7 @@ impl Written {
                 }
             }
             let needs_restart =
-                is_fixed(path, has_broker) || option.is_some_and(|option| !option.reloads);
+                started_with.keeps(path) || option.is_some_and(|option| !option.reloads);
             let sentence = match option {
                 Some(option) if option.is_secret => format!("{path} changed"),
                 _ => format!("{path}: {from} -> {to}"),
@@ -77,24 +96,18 @@ impl Written {
     }
 }
 
-/// Whether a server keeps what stands at this path until it is started again, although a server without a broker would follow it.
-fn is_fixed(path: &str, has_broker: bool) -> bool {
-    has_broker && path.starts_with("channel.")
-}
-
 /// A table of a list that has come, or has gone.
-fn change_of_element(element: &str, is_new: bool, has_broker: bool) -> Change {
+fn change_of_element(element: &str, is_new: bool, started_with: StartedWith) -> Change {
     let is_namespace = element.starts_with("channel.namespaces[");
     let what = match (is_new, is_namespace) {
         (false, _) => "has gone",
         (true, false) => "is new",
-        (true, true) if has_broker => "is new: all nodes need it before anybody uses it",
+        (true, true) if started_with.broker => "is new: all nodes need it before anybody uses it",
         (true, true) => "is new, and works at once",
     };
     Change {
         sentence: format!("{element} {what}"),
-        // Only endpoints of webhooks are lists that a reload leaves as they are.
-        needs_restart: element.starts_with("webhooks.") || is_fixed(element, has_broker),
+        needs_restart: started_with.keeps(element),
     }
 }
 
@@ -116,12 +129,12 @@ mod tests {
     use std::path::Path;
 
     fn changes(before: &str, now: &str) -> Vec<(String, bool)> {
-        changes_of(before, now, false)
+        changes_of(before, now, StartedWith::default())
     }
 
-    fn changes_of(before: &str, now: &str, has_broker: bool) -> Vec<(String, bool)> {
+    fn changes_of(before: &str, now: &str, started_with: StartedWith) -> Vec<(String, bool)> {
         let written = |text| Written::from_text(text, Path::new("a.toml")).unwrap();
-        let changes = written(now).changes_since(&written(before), has_broker);
+        let changes = written(now).changes_since(&written(before), started_with);
         let pair = |change: Change| (change.sentence, change.needs_restart);
         changes.into_iter().map(pair).collect()
     }
@@ -189,6 +202,10 @@ mod tests {
 
     #[test]
     fn with_a_broker_channels_change_with_a_restart() {
+        let broker = StartedWith {
+            broker: true,
+            ..StartedWith::default()
+        };
         let with = |line: &str| format!("[[channel.namespaces]]\nname = \"ab\"\n{line}");
         let without = String::new();
         for (before, now, sentence) in [
@@ -204,11 +221,11 @@ mod tests {
                 "channel.namespaces[\"ab\"].presence: true -> false",
             ),
         ] {
-            let told = changes_of(before, now, true);
+            let told = changes_of(before, now, broker);
             assert_eq!(told, [(sentence.to_owned(), true)], "{now}");
         }
         let limit = |limit: u8| format!("[client]\nchannel_limit = {limit}");
-        let told = changes_of(&limit(5), &limit(9), true);
+        let told = changes_of(&limit(5), &limit(9), broker);
         assert_eq!(told, [("client.channel_limit: 5 -> 9".to_owned(), false)]);
     }
 
@@ -228,6 +245,7 @@ mod tests {
     fn a_flag_stands_over_a_change() {
         let mut now = Written::from_text("log = \"debug\"", Path::new("a.toml")).unwrap();
         now.flags = vec!["log".into()];
-        assert_eq!(now.changes_since(&Written::default(), false), []);
+        let changes = now.changes_since(&Written::default(), StartedWith::default());
+        assert_eq!(changes, []);
     }
 }

@@ -27,6 +27,7 @@ mod written;
 pub use api::{ApiAccess, ApiKeyTable, HttpApiTable};
 pub(crate) use api::{NamedKey, digest_of};
 pub use changes::Change;
+pub(crate) use changes::StartedWith;
 pub use default_file::default_file;
 pub use flags::Flags;
 pub use log::{LogFilter, LogFilterError, LogFormat, LogLevel, SetLog};

@@ -115,6 +115,7 @@ pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option
 
 #[cfg(test)]
 mod tests {
+    use super::super::changes::StartedWith;
     use super::super::written::Written;
     use super::shown_url;
     use crate::{Machine, Options};
@@ -193,7 +194,8 @@ mod tests {
             );
             Written::from_text(&text, Path::new("f")).unwrap()
         };
-        let changes = written("https://a/?new").changes_since(&written("https://a/?old"), false);
+        let (old, new) = (written("https://a/?old"), written("https://a/?new"));
+        let changes = new.changes_since(&old, StartedWith::default());
         assert_eq!(changes.len(), 3);
         for change in changes {
             assert!(change.sentence.ends_with(" changed"), "{change:?}");

@@ -28,8 +28,8 @@ impl OtherVersions {
 }
 
 impl Nodes {
-    /// A node answers in a form that this one does not know. `why` names the node, and says what is wrong. The log has it once for each
-    /// node.
+    /// A node answers in a form that this one does not know, or refuses a request that this one takes. `why` names the node, and says what
+    /// is wrong. The log has it once for each node.
     pub(crate) fn remark_other_version(&self, node: &str, why: &str) {
         if self.other_versions.note(node) {
             tracing::warn!("{}", sentence(why));

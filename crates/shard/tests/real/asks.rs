@@ -5,6 +5,7 @@ use super::node::{Driver, Node, Options};
 use myriad_shard::{Access, AskAnswer, CloseReason, ErrorCode, Payload, Question};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tungstenite::Message;
 
 on_both_drivers!(
     the_control_plane_is_asked_and_its_answer_told,
@@ -20,6 +21,8 @@ on_both_drivers!(
     a_drain_with_time_lets_slow_readers_have_their_answers,
     a_drain_ends_although_a_reader_is_stalled,
     an_answer_in_the_last_turn_of_a_drain_is_told,
+    a_command_behind_the_last_answer_of_a_drain_is_not_taken,
+    a_client_that_never_pauses_has_all_answers_when_a_drain_closes_it,
     answered_commands_leave_no_tickets,
 );
 
@@ -360,6 +363,75 @@ fn an_answer_in_the_last_turn_of_a_drain_is_told(driver: Driver) {
         drop(client);
         assert_eq!(node.finish(), 1);
     }
+}
+
+fn a_command_behind_the_last_answer_of_a_drain_is_not_taken(driver: Driver) {
+    let options = Options {
+        shards: 1,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    let asks = |node: &Node| node.sum(|shard| shard.asks.value());
+    client.send(&rpc(100, "a"));
+    node.settle(|node| asks(node) == 1);
+    node.drain(Duration::from_secs(20));
+    let mut answered = 0;
+    // The client's turn may come behind its first answers. From then on, its next answer is the last one.
+    loop {
+        node.settle(|node| asks(node) > answered || node.closes(CloseReason::Drain) == 1);
+        if node.closes(CloseReason::Drain) == 1 {
+            break;
+        }
+        node.answer(node.asked(), ErrorCode::NotAvailable);
+        let reply = client.read();
+        assert_eq!(
+            (&reply["id"], &reply["error"]["code"]),
+            (&json!(100 + answered), &json!(108))
+        );
+        answered += 1;
+        client.send(&rpc(100 + answered, "a"));
+    }
+    assert_eq!(client.close_code(), 3001);
+    assert_eq!(
+        asks(&node),
+        answered,
+        "a command is taken, and not answered"
+    );
+    drop(client);
+    assert_eq!(node.finish(), 1);
+}
+
+fn a_client_that_never_pauses_has_all_answers_when_a_drain_closes_it(driver: Driver) {
+    // What it asks is answered in the turn that reads it.
+    let options = Options {
+        shards: 1,
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    node.drain(Duration::from_secs(20));
+    let (mut sent, mut answered) = (0, 0);
+    let code = loop {
+        sent += 1;
+        client.send(&rpc(100 + sent, "a"));
+        match client.0.read().expect("a frame") {
+            Message::Close(Some(frame)) => break u16::from(frame.code),
+            Message::Text(text) => {
+                assert!(text.contains("\"code\":108"), "{text}");
+                answered += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(code, 3001);
+    assert_eq!(
+        node.sum(|shard| shard.asks.value()),
+        answered,
+        "a command is taken, and not answered"
+    );
+    drop(client);
+    assert_eq!(node.finish(), 1);
 }
 
 fn answered_commands_leave_no_tickets(driver: Driver) {

@@ -102,7 +102,7 @@ impl ServerWatch {
             .zip(before)
             .and_then(|((now, cpu_s), (since, before))| {
                 let elapsed = now.since(since).as_secs_f64();
-                // Time that has fallen is that of a server which was started again: the next reading can be compared with it.
+                // Where the time has fallen, nobody knows what was used meanwhile. The next reading is compared with this lower one.
                 (elapsed > 0.0 && cpu_s >= before).then(|| (cpu_s - before) / elapsed)
             });
         Some(ServerSample {

@@ -2,8 +2,8 @@
 
 use super::super::Control;
 use super::asking::{self, page_size};
-use super::everywhere::{answer_node, deadline, parsed, told, with_missing};
-use super::fault::{Code, Fault};
+use super::everywhere::{answer_node, deadline, parsed, told_of_checked, with_missing};
+use super::fault::Fault;
 use super::json::{push_named_bytes, push_string};
 use super::method::{Method, Request, Scope};
 use super::orders::{self, Selection};
@@ -120,8 +120,8 @@ struct Page<'a> {
     cursor: Option<&'a str>,
 }
 
-/// The page in another node's answer. None if it did not answer, refused, or answered in the form of another version: then `remark` gets
-/// its name, and what is wrong.
+/// The page in another node's answer. None if it did not answer, or not with a page. `remark` gets the name of a node of another version,
+/// and what is wrong.
 fn page_of<'j>(
     node: &str,
     answer: Option<&'j [u8]>,
@@ -139,14 +139,7 @@ fn page_of<'j>(
 }
 
 fn read_page<'j>(node: &str, answer: &'j [u8]) -> Result<Page<'j>, Fault> {
-    let result = told(node, answer).map_err(|fault| match fault.code {
-        // This node has found nothing wrong with the request.
-        Code::BadRequest => {
-            let why = format!("it refuses the request; {}", fault.detail());
-            Fault::of_another_version(node, &why)
-        }
-        _ => fault,
-    })?;
+    let result = told_of_checked(node, answer)?;
     let page: Page<'_> = parsed(node, result.get())?;
     match page.cursor.map(Cursor::read) {
         // Whoever sent it back would be refused.
@@ -415,6 +408,7 @@ fn push_token(token: &TokenIdentity, json: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fault::Code;
     use super::*;
 
     #[test]
@@ -462,7 +456,7 @@ mod tests {
         page_of("b", Some(&refused[..]), |_, why| why.clone_into(&mut said));
         assert_eq!(
             said,
-            "node b answers in a form of another version: it refuses the request; node b: unknown field `since`"
+            "node b refuses a request that this node takes: unknown field `since`"
         );
     }
 

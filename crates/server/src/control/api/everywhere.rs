@@ -89,6 +89,13 @@ struct Error<'a> {
     detail: Cow<'a, str>,
 }
 
+impl Error<'_> {
+    fn fault(&self, node: &str) -> Fault {
+        let detail = format!("node {node}: {}", self.detail);
+        Fault::new(Code::numbered(self.code), detail)
+    }
+}
+
 /// When an answer of other nodes that are asked now comes too late.
 pub(in super::super) fn deadline() -> Instant {
     Control::answers_deadline() + WAY_TIMEOUT
@@ -187,18 +194,28 @@ pub(super) fn put_together<'a>(
 
 /// The result in a node's answer.
 pub(in super::super) fn told<'j>(node: &str, answer: &'j [u8]) -> Result<&'j RawValue, Fault> {
+    read_answer(node, answer)?.map_err(|error| error.fault(node))
+}
+
+/// As [`told`], of a request in which this node has found nothing wrong: a node that refuses it is of another version.
+pub(super) fn told_of_checked<'j>(node: &str, answer: &'j [u8]) -> Result<&'j RawValue, Fault> {
+    read_answer(node, answer)?.map_err(|error| match Code::numbered(error.code) {
+        Code::BadRequest => Fault::refused_elsewhere(node, &error.detail),
+        _ => error.fault(node),
+    })
+}
+
+/// A node's result, or its error.
+fn read_answer<'j>(node: &str, answer: &'j [u8]) -> Result<Result<&'j RawValue, Error<'j>>, Fault> {
     let told = serde_json::from_slice::<Told<'_>>(answer);
     match told.map_err(|error| Fault::of_another_version(node, &error))? {
         Told {
             result: Some(result),
             ..
-        } => Ok(result),
+        } => Ok(Ok(result)),
         Told {
             error: Some(error), ..
-        } => Err(Fault::new(
-            Code::numbered(error.code),
-            format!("node {node}: {}", error.detail),
-        )),
+        } => Ok(Err(error)),
         Told { .. } => {
             let what = "it has neither a result nor an error";
             Err(Fault::of_another_version(node, &what))

@@ -101,7 +101,7 @@ pub(crate) struct Fault {
 enum Server {
     Busy,
     Draining,
-    /// Another node answers in a form that this one does not know. There is no status for that.
+    /// Another node answers in a form that this one does not know, or refuses what this one takes. There is no status for that.
     OfAnotherVersion,
 }
 
@@ -138,16 +138,26 @@ impl Fault {
 
     /// What another node answers cannot be read. `why` is what is wrong with it, and may quote it.
     pub(super) fn of_another_version(node: &str, why: &impl Display) -> Self {
+        let what = "answers in a form of another version";
+        Self::between_versions(node, what, why)
+    }
+
+    /// Another node refuses a request in which this one has found nothing wrong. `why` is what it says.
+    pub(super) fn refused_elsewhere(node: &str, why: &impl Display) -> Self {
+        let what = "refuses a request that this node takes";
+        Self::between_versions(node, what, why)
+    }
+
+    fn between_versions(node: &str, what: &str, why: &impl Display) -> Self {
         let why = why.to_string();
         let why = shortened(&why);
-        let detail = format!("node {node} answers in a form of another version: {why}");
         Self {
             server: Some(Server::OfAnotherVersion),
-            ..Self::new(Code::Internal, detail)
+            ..Self::new(Code::Internal, format!("node {node} {what}: {why}"))
         }
     }
 
-    /// Whether another node's answer could not be read.
+    /// Whether another node's answer could not be read, or is the refusal of a request that this one takes.
     pub(in super::super) fn is_of_another_version(&self) -> bool {
         self.server == Some(Server::OfAnotherVersion)
     }
