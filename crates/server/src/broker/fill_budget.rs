@@ -25,7 +25,7 @@ const FILLS_OF_LOG_MAX: usize = 16;
 /// Memory that the client library takes for a value of a header, beside its bytes: a text of its own in a list of its own.
 const HEADER_OVERHEAD: usize = 64;
 /// Messages of a page, however many bytes it may have.
-const PAGE_MESSAGES_MAX: usize = 1_024;
+pub(super) const PAGE_MESSAGES_MAX: usize = 1_024;
 
 /// What the fills of a log may read at once, so that all logs together keep to [`PAGES_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -201,12 +201,12 @@ impl Servers for Client {
         _log: &'a Log,
         subject: &'a str,
         from: u64,
-        _size: PageSize,
+        size: PageSize,
     ) -> BoxFuture<'a, Result<Page, FeedError>> {
         let subject = subject.to_owned();
         Box::pin(async move {
             let found = self.ask(Whom::Any, move |cloud, state| {
-                cloud.page(state, &subject, from)
+                cloud.page(state, &subject, from, size.messages_max)
             });
             found.await.map_err(|why| FeedError::Look(why.into()))
         })

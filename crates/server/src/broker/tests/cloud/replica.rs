@@ -1,6 +1,7 @@
 //! The servers that follow the leader of the simulated log. They answer who reads, and may be behind: for a while, and by some messages.
 
 use super::{Cloud, State, rolls_up};
+use crate::broker::fill_budget::PAGE_MESSAGES_MAX;
 use crate::broker::servers::{LastBySubject, Page, Stored};
 
 /// Messages that a server may lack.
@@ -24,9 +25,17 @@ impl Cloud {
     }
 
     /// Messages of a subject from a place on, as one of the servers has them.
-    pub(super) fn page(&self, state: &mut State, subject: &str, from: u64) -> Page {
+    /// There are far fewer than there may be, so that channels have several pages.
+    pub(super) fn page(
+        &self,
+        state: &mut State,
+        subject: &str,
+        from: u64,
+        messages_max: usize,
+    ) -> Page {
         let watermark = self.watermark(state);
-        let size = *state.listeners.prng.pick(&PAGE_SIZES);
+        let fewer = PAGE_MESSAGES_MAX - *state.listeners.prng.pick(&PAGE_SIZES);
+        let size = messages_max.saturating_sub(fewer);
         let newest_first = self.kept_up_to(state, subject, watermark).into_iter();
         let messages = newest_first.rev().filter(|one| one.sequence >= from);
         let mut messages: Vec<_> = messages.cloned().collect();
