@@ -91,6 +91,17 @@ def test_a_key_is_one_publication_on_any_node(nodes):
     assert numbers(history(nodes[0], "key")) == [1]
 
 
+def test_a_history_of_several_pages_is_whole(nodes):
+    # A node that hears by channel reads it from NATS in pages of 1,024 messages or 3.5 MiB. Some messages fill half of one.
+    for channel, sizes in (("many", [10] * 1_500), ("large", [20, 900_000, 20, 20, 700_000] * 3 + [900_000] * 6)):
+        for number, size in enumerate(sizes):
+            answer = nodes[0].call("publish", channel=channel, data={"n": number, "text": "x" * size})
+            assert "result" in answer, answer
+        for node in nodes:
+            answer = node.call("history", channel=channel, limit=2_000)
+            assert numbers(answer) == list(range(len(sizes))), node.name
+
+
 def test_a_removed_history_is_gone_on_all_nodes(nodes):
     for number in range(3):
         publish(nodes[0], "removed", number)
