@@ -45,16 +45,19 @@ async fn look_at(link: &Link, log: &Log, sequence: u64) -> Result<Option<Stored>
     Ok(next.filter(|next| next.sequence == sequence))
 }
 
-/// Whether another message stands where one of this node was stored, or the stream ends before that place. One that has gone says nothing:
-/// the stream may have dropped it for later ones of its channel, or because of its age.
+/// Whether another message stands where one of this node was stored. One that has gone says nothing: the stream may have dropped it for
+/// later ones of its channel, or because of its age. A stream that ends before that place has lost it, or its leader is new
+/// ([`FeedError::Short`]).
 async fn has_other_in_our_place(
     link: &Link,
     log: &Log,
     message: Acknowledged,
 ) -> Result<bool, FeedError> {
     let Some(found) = look_from(link, log, message.sequence).await? else {
-        // Later it has another message there, and nothing looks any more.
-        return Ok(link.servers.extent(log).await?.last < message.sequence);
+        if link.servers.extent(log).await?.last < message.sequence {
+            return Err(FeedError::Short(message.sequence));
+        }
+        return Ok(false);
     };
     let stands_there = found.sequence == message.sequence;
     Ok(stands_there && !is_from(&found, &link.node, message.serial))
@@ -149,12 +152,23 @@ impl Doubts {
     }
 
     /// Whether another entry is in the place of one that was looked for. Asks for the next ones, unless an answer is still to come.
-    pub(super) async fn check(&mut self, link: &Arc<Link>, log: &Arc<Log>) -> bool {
+    ///
+    /// # Errors
+    /// The stream ends before what is in doubt. It is still in doubt: opening the stream shows what that means.
+    pub(super) async fn check(
+        &mut self,
+        link: &Arc<Link>,
+        log: &Arc<Log>,
+    ) -> Result<bool, FeedError> {
         let is_answered = |check: &mut Check| check.answer.is_finished();
         if let Some(check) = self.check.take_if(is_answered) {
             match check.answer.await {
-                Ok(Ok(true)) => return true,
+                Ok(Ok(true)) => return Ok(true),
                 Ok(Ok(false)) => {}
+                Ok(Err(error @ FeedError::Short(_))) => {
+                    self.waiting.push_front(check.doubt);
+                    return Err(error);
+                }
                 Ok(Err(_)) | Err(_) => self.waiting.push_front(check.doubt),
             }
         }
@@ -166,7 +180,7 @@ impl Doubts {
             let answer = tokio::spawn(async move { asked.has_other(&link, &log).await });
             self.check = Some(Check { doubt, answer });
         }
-        false
+        Ok(false)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::beat::{BeatKeeper, Mark, StoredBeats};
 use super::fault::Fault;
-use super::link::{Link, Log};
+use super::link::{Link, Log, ReadUpTo};
 use super::looking::{Doubt, Doubts, Found, is_pause, look_for};
 use super::servers::FeedError;
 use myriad_broker::{Anchor, Anchors, Extent};
@@ -82,7 +82,7 @@ impl Opening {
         log.doubt_acknowledged(0);
         self.doubts.take_from(log);
         let before = log.known_up_to();
-        let mark = self.mark(link, log, &beat.subject, known).await?;
+        let mark = self.mark(link, log, &beat.subject, known, before).await?;
         // Another server leads the stream than the one that was looked at, and it does not have the end.
         if before.epoch == Some(mark.epoch) && mark.sequence <= before.position {
             self.has_changed = true;
@@ -104,12 +104,20 @@ impl Opening {
         log: &Log,
         subject: &str,
         known: &Known,
+        before: ReadUpTo,
     ) -> Result<Mark, Fault> {
-        let extent = link.servers.open(log).await?;
+        let mut extent = link.servers.open(log).await?;
+        let beats = StoredBeats { link, log, subject };
+        if extent.last < before.position && before.epoch == known.epoch {
+            // A new leader answers before it has applied all that it has, and stores nothing until then. So a beat shows which it is.
+            let settled = beats.mark(|beat| beat?.epoch.or(known.epoch)).await?;
+            if settled.sequence > before.position {
+                extent = link.servers.extent(log).await?;
+            }
+        }
         let is_same = !self.has_changed
             && !log.is_suspect()
             && self.still_has(link, log, extent, known).await?;
-        let beats = StoredBeats { link, log, subject };
         let mark = beats.mark(|beat| {
             // If the last message there is no beat, what this node has read is of the epoch that it knows.
             let epoch = beat?.epoch.or(known.epoch)?;
@@ -163,10 +171,10 @@ impl Opening {
     /// Looks at what is in doubt.
     ///
     /// # Errors
-    /// Another entry is in the place of one that was read, or acknowledged.
+    /// Another entry is in the place of one that was read, or acknowledged; or the stream ends before that.
     pub(super) async fn check(&mut self, link: &Arc<Link>, log: &Arc<Log>) -> Result<(), Fault> {
         self.doubts.take_from(log);
-        if self.doubts.check(link, log).await {
+        if self.doubts.check(link, log).await? {
             self.has_changed = true;
             return Err(Fault::Changed);
         }

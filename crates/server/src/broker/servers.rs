@@ -109,6 +109,9 @@ pub(super) enum FeedError {
     Look(String),
     #[error("the stream cannot be looked at: {0}")]
     Info(String),
+    /// The place of a message.
+    #[error("the stream ends before place {0}, where it has stored a message of this node")]
+    Short(u64),
 }
 
 impl FeedError {

@@ -101,6 +101,25 @@ fn a_stream_that_ends_before_what_it_acknowledged_has_a_loss() {
 }
 
 #[test]
+fn a_leader_that_does_not_show_its_end_yet_has_lost_nothing() {
+    for by_channel in [true, false] {
+        simulate(async move {
+            let mut pair = if by_channel {
+                Pair::new().await
+            } else {
+                Pair::of_readers().await
+            };
+            let epoch = pair.epoch();
+            pair.publish(0, None).await;
+            pair.cloud.hide_end(5);
+            pair.nodes[0].client.reconnect();
+            sleep(OPEN_AGAIN).await;
+            assert_eq!(pair.epoch(), epoch, "by channel: {by_channel}");
+        });
+    }
+}
+
+#[test]
 fn a_loss_of_which_a_beat_has_told_is_not_found_again() {
     simulate(async {
         let mut pair = Pair::of_readers().await;

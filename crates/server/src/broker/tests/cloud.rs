@@ -34,6 +34,9 @@ use tokio::time::Instant;
 
 /// A connection on which nothing comes for so long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(11);
+/// Messages that a new leader may not have applied yet, and how long that takes.
+const UNAPPLIED_MAX: usize = 8;
+const APPLIES_MS_MAX: usize = 600;
 /// So long the ids of messages are remembered.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// What strangers write. It cannot be read.
@@ -88,6 +91,9 @@ struct State {
     truth: Truth,
     prng: Prng,
     has_leader: bool,
+    /// How many messages a new leader has not applied yet, and until when: it has them, and does not show them. Before it stores the next
+    /// one, it applies them.
+    unapplied: (u64, Instant),
     /// Messages that a leader has taken, and that will be stored when there is one again.
     late: Vec<ToStore>,
     stored_ns: i128,
@@ -126,6 +132,7 @@ impl Cloud {
             truth: Truth::default(),
             prng,
             has_leader: true,
+            unapplied: (0, Instant::now()),
             late: Vec::new(),
             stored_ns: 0,
             subjects,
@@ -189,6 +196,16 @@ impl Cloud {
         let mut state = self.lock();
         if lost > 0 {
             state.cut(lost, self.plan.kept_by_log);
+        } else {
+            let prng = &mut state.listeners.prng;
+            let (count, ms) = (
+                prng.between(0, UNAPPLIED_MAX),
+                prng.between(0, APPLIES_MS_MAX),
+            );
+            state.unapplied = (
+                count as u64,
+                Instant::now() + Duration::from_millis(ms as u64),
+            );
         }
         let last = state.stream.last;
         self.say(|| format!("there is a leader; the log ends at {last}"));
@@ -199,6 +216,11 @@ impl Cloud {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// The leader is new, and does not show the last messages until it stores the next one.
+    pub(super) fn hide_end(&self, count: u64) {
+        self.lock().unapplied = (count, Instant::now() + Duration::from_secs(3_600));
     }
 
     /// A stranger writes something where beats stand, or a message that cannot be read.
@@ -247,6 +269,7 @@ impl Cloud {
     fn store(&self, state: &mut State, message: ToStore) -> Result<Ack, NotStored> {
         self.expire(state);
         let now = Instant::now();
+        state.unapplied.0 = 0;
         let stream = &mut state.stream;
         if let Some(id) = &message.id
             && let Some((sequence, at)) = stream.ids.get(id)
@@ -312,19 +335,31 @@ impl Cloud {
     }
 
     fn look(state: &State, which: &Looked) -> Option<Stored> {
-        let from = |sequence| state.stream.entries.range(sequence..).map(|(_, one)| one);
+        let applied = state.applied();
+        let from = |sequence| {
+            let entries = state.stream.entries.range(sequence..);
+            let applied = entries.take_while(move |(place, _)| **place <= applied);
+            applied.map(|(_, one)| one)
+        };
         let found = match which {
             Looked::From(sequence) => from(*sequence).next(),
             Looked::OfFrom(subject, sequence) => {
                 from(*sequence).find(|entry| *entry.subject == **subject)
             }
-            Looked::LastOf(subject) => state.stream.last_of(subject),
+            Looked::LastOf(subject) => from(0).filter(|entry| *entry.subject == **subject).last(),
         };
         found.cloned()
     }
 }
 
 impl State {
+    /// The last place that the leader shows.
+    fn applied(&self) -> u64 {
+        let (count, until) = self.unapplied;
+        let count = if Instant::now() < until { count } else { 0 };
+        self.stream.last.saturating_sub(count)
+    }
+
     /// Another server leads, without the last messages and all that they did.
     fn cut(&mut self, lost: u64, kept: usize) {
         let stream = &mut self.stream;
@@ -390,6 +425,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn extent_of(state: &State) -> Extent {
     Extent {
         first: state.stream.first(),
-        last: state.stream.last,
+        last: state.applied(),
     }
 }
