@@ -7,6 +7,7 @@
 
 use super::fault::Fault;
 use super::link::{Link, Log};
+use super::looking::look_from;
 use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, ToStore, Way, Which};
 use myriad_shard::Epoch;
@@ -34,7 +35,6 @@ pub(super) struct LastBeat {
     /// None if it is no beat: somebody else wrote it.
     pub(super) epoch: Option<Epoch>,
     sequence: u64,
-    stored_ns: i128,
 }
 
 /// A beat that this node has written.
@@ -55,6 +55,8 @@ pub(super) enum BeatError {
     Write(#[from] NotStored),
     #[error("others write beats without end")]
     Crowded,
+    #[error("the beat that was just written is not there")]
+    Gone,
     #[error("the kernel has no random number")]
     Random,
 }
@@ -91,7 +93,6 @@ impl StoredBeats<'_> {
         Ok(last.map(|message| LastBeat {
             epoch: parse(&message.payload),
             sequence: message.sequence,
-            stored_ns: message.stored_ns,
         }))
     }
 
@@ -144,12 +145,14 @@ impl StoredBeats<'_> {
             };
             let behind = last.map_or(0, |beat| beat.sequence);
             if let Some(sequence) = self.write(epoch, behind).await? {
-                // Its time, unless somebody has written one since; then that one's, which is as good.
-                let written = self.last().await?;
+                // Its own time, and not that of a beat that somebody has written since: it is looked for at its place by its time.
+                let written = look_from(self.link, self.log, sequence).await?;
+                let written = written.filter(|written| written.sequence == sequence);
+                let stored_ns = written.ok_or(BeatError::Gone)?.stored_ns;
                 return Ok(Mark {
                     epoch,
                     sequence,
-                    stored_ns: written.map_or(0, |beat| beat.stored_ns),
+                    stored_ns,
                 });
             }
         }

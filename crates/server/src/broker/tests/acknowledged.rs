@@ -120,6 +120,21 @@ fn a_leader_that_does_not_show_its_end_yet_has_lost_nothing() {
 }
 
 #[test]
+fn a_beat_that_comes_right_behind_a_mark_is_no_loss() {
+    simulate(async {
+        let pair = Pair::new().await;
+        let epoch = pair.epoch();
+        pair.cloud.repeat_beat();
+        pair.nodes[0].client.reconnect();
+        sleep(OPEN_AGAIN).await;
+        // What the node knows before this pause is looked for.
+        pair.cloud.write_beats(&[epoch]);
+        sleep(OPEN_AGAIN).await;
+        assert_eq!(pair.epoch(), epoch);
+    });
+}
+
+#[test]
 fn a_loss_of_which_a_beat_has_told_is_not_found_again() {
     simulate(async {
         let mut pair = Pair::of_readers().await;

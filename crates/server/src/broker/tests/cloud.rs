@@ -17,6 +17,7 @@ use super::plan::Plan;
 use super::reached::ReachedByChannel;
 use super::truth::{Fact, Truth, What};
 use super::{CHANNELS, STREAM_NAMESPACE};
+use crate::broker::beat::parse;
 use crate::broker::live::envelope_of;
 use crate::broker::servers::{Ack, NotStored, Stored, ToStore, Which};
 use async_nats::header::NATS_ROLLUP;
@@ -94,6 +95,8 @@ struct State {
     /// How many messages a new leader has not applied yet, and until when: it has them, and does not show them. Before it stores the next
     /// one, it applies them.
     unapplied: (u64, Instant),
+    /// The next beat is followed by another one at once.
+    repeats_beat: bool,
     /// Messages that a leader has taken, and that will be stored when there is one again.
     late: Vec<ToStore>,
     stored_ns: i128,
@@ -133,6 +136,7 @@ impl Cloud {
             prng,
             has_leader: true,
             unapplied: (0, Instant::now()),
+            repeats_beat: false,
             late: Vec::new(),
             stored_ns: 0,
             subjects,
@@ -218,6 +222,11 @@ impl Cloud {
         self.changed.notify_waiters();
     }
 
+    /// Another node writes a beat right behind the next one, before anybody looks.
+    pub(super) fn repeat_beat(&self) {
+        self.lock().repeats_beat = true;
+    }
+
     /// The leader is new, and does not show the last messages until it stores the next one.
     pub(super) fn hide_end(&self, count: u64) {
         self.lock().unapplied = (count, Instant::now() + Duration::from_secs(3_600));
@@ -280,6 +289,12 @@ impl Cloud {
                 is_new: false,
             });
         }
+        let is_repeated = state.repeats_beat && parse(&message.payload).is_some();
+        let again = is_repeated.then(|| ToStore {
+            subject: message.subject.clone(),
+            payload: message.payload.clone(),
+            ..ToStore::default()
+        });
         let previous = stream.last_of(&message.subject);
         let previous = previous.map_or(0, |last| last.sequence);
         if message.behind.is_some_and(|behind| behind != previous) {
@@ -307,6 +322,10 @@ impl Cloud {
         state.stream.ever.push(stored.clone());
         state.stream.insert(stored.clone(), self.plan.kept_by_log);
         self.republish(state, stored, previous);
+        if let Some(again) = again {
+            state.repeats_beat = false;
+            let _ = self.store(state, again);
+        }
         Ok(Ack {
             sequence,
             is_new: true,
