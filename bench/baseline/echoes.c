@@ -20,13 +20,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "descriptors.h"
+#define PROGRAM "echoes"
+#include "plain.h"
 
 enum {
     CONNECTIONS_DEFAULT = 500,
@@ -57,17 +57,6 @@ static char messages[BYTES_MAX];
 static int descriptors[CONNECTIONS_MAX];
 // By descriptor: the bytes of a message that has not come back whole.
 static long back[DESCRIPTORS_MAX];
-
-static void fail(const char *what) {
-    fprintf(stderr, "echoes: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static double now_s(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
 
 static int set_of(void) {
     int set = epoll_create1(EPOLL_CLOEXEC);
@@ -177,13 +166,6 @@ static void read_options(int count, char **words, struct option *options, int kn
             exit(104);
         }
     }
-}
-
-static pid_t child(void) {
-    pid_t pid = fork();
-    if (pid < 0) fail("fork");
-    if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return pid;
 }
 
 // Waits with an eye on both processes: false if one has ended.

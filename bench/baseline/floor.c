@@ -16,13 +16,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "descriptors.h"
+#define PROGRAM "floor"
+#include "plain.h"
 
 enum {
     CONNECTIONS_DEFAULT = 100000,
@@ -43,17 +43,6 @@ struct shared {
 
 static struct shared *shared;
 static struct sockaddr_in target;
-
-static void fail(const char *what) {
-    fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static double now_s(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
 
 static int listener_open(void) {
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -148,13 +137,6 @@ static long processes_needed(long connections, long at_least) {
         exit(1);
     }
     return processes;
-}
-
-static pid_t child(void) {
-    pid_t pid = fork();
-    if (pid < 0) fail("fork");
-    if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return pid;
 }
 
 int main(int count, char **words) {

@@ -25,24 +25,30 @@ def segments_sent():
     return counted("OutSegs")
 
 
-class FloorTest(unittest.TestCase):
+class PlainProgramTest(unittest.TestCase):
+    """Compiles a program of this folder, named `NAME`, for the tests of it. Has no test itself."""
+
     @classmethod
     def setUpClass(cls):
         cls.directory = tempfile.TemporaryDirectory()
-        cls.program = os.path.join(cls.directory.name, "floor")
-        source = os.path.join(HERE, "floor.c")
+        cls.program = os.path.join(cls.directory.name, cls.NAME)
+        source = os.path.join(HERE, f"{cls.NAME}.c")
         subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", cls.program, source], check=True)
 
     @classmethod
     def tearDownClass(cls):
         cls.directory.cleanup()
 
-    def run_floor(self, *words):
+    def run_program(self, *words):
         return subprocess.run([self.program, *words], capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+class FloorTest(PlainProgramTest):
+    NAME = "floor"
 
     def test_the_kernel_counts_as_many(self):
         before = connections_opened()
-        done = self.run_floor("--connections", "3000", "--processes", "3")
+        done = self.run_program("--connections", "3000", "--processes", "3")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         figures = json.loads(done.stdout)
         self.assertEqual((figures["connections"], figures["processes"]), (3000, 3))
@@ -60,29 +66,17 @@ class FloorTest(unittest.TestCase):
         self.assertGreater(json.loads(done.stdout)["processes"], 6)
 
     def test_what_is_no_count_is_refused(self):
-        done = self.run_floor("--connections", "none")
+        done = self.run_program("--connections", "none")
         self.assertEqual(done.returncode, 104)
         self.assertIn("--connections takes a number", done.stderr)
 
 
-class EchoesTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory()
-        cls.program = os.path.join(cls.directory.name, "echoes")
-        source = os.path.join(HERE, "echoes.c")
-        subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", cls.program, source], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.directory.cleanup()
-
-    def run_echoes(self, *words):
-        return subprocess.run([self.program, *words], capture_output=True, text=True, timeout=PATIENCE_S)
+class EchoesTest(PlainProgramTest):
+    NAME = "echoes"
 
     def test_the_kernel_carries_each_message_both_ways(self):
         before = segments_sent()
-        done = self.run_echoes("--connections", "20", "--bytes", "500", "--seconds", "3")
+        done = self.run_program("--connections", "20", "--bytes", "500", "--seconds", "3")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         figures = json.loads(done.stdout)
         self.assertEqual((figures["connections"], figures["bytes"]), (20, 500))
@@ -93,7 +87,7 @@ class EchoesTest(unittest.TestCase):
 
     def test_several_messages_share_a_segment(self):
         before = segments_sent()
-        done = self.run_echoes("--connections", "20", "--depth", "16", "--seconds", "1")
+        done = self.run_program("--connections", "20", "--depth", "16", "--seconds", "1")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         figures = json.loads(done.stdout)
         self.assertEqual(figures["depth"], 16)
@@ -109,7 +103,7 @@ class EchoesTest(unittest.TestCase):
             (("--depth", "2000"), "--depth times --bytes is 128000"),
             (("--size", "10"), "there is no option --size"),
         ):
-            done = self.run_echoes(*words)
+            done = self.run_program(*words)
             self.assertEqual(done.returncode, 104, words)
             self.assertIn(said, done.stderr)
         done = subprocess.run(
