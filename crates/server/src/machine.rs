@@ -15,6 +15,16 @@ pub struct Machine {
     pub probed: Option<Box<myriad_doctor::Machine>>,
 }
 
+#[cfg(test)]
+impl Machine {
+    /// With two processors and much memory.
+    pub(crate) const OF_TESTS: Self = Self {
+        memory_available_bytes: Some(20 << 30),
+        cores: 2,
+        probed: None,
+    };
+}
+
 impl Machine {
     /// This machine, now.
     #[must_use]

@@ -116,11 +116,7 @@ mod tests {
     use super::*;
     use crate::config::Sources;
 
-    const MACHINE: Machine = Machine {
-        memory_available_bytes: Some(20 << 30),
-        cores: 2,
-        probed: None,
-    };
+    const MACHINE: Machine = Machine::OF_TESTS;
 
     /// What is written: these namespaces, and a broker or none.
     fn options(namespaces: &str, broker: Option<&str>) -> Options {

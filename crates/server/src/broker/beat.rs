@@ -145,7 +145,7 @@ impl StoredBeats<'_> {
             };
             let behind = last.map_or(0, |beat| beat.sequence);
             if let Some(sequence) = self.write(epoch, behind).await? {
-                // Its own time, and not that of a beat that somebody has written since: it is looked for at its place by its time.
+                // The time of this beat, and not of one that another node has written since: the node knows it by place and time.
                 let written = look_from(self.link, self.log, sequence).await?;
                 let written = written.filter(|written| written.sequence == sequence);
                 let stored_ns = written.ok_or(BeatError::Gone)?.stored_ns;

@@ -205,11 +205,7 @@ mod tests {
     use crate::Machine;
     use std::path::Path;
 
-    const MACHINE: Machine = Machine {
-        memory_available_bytes: Some(20 << 30),
-        cores: 2,
-        probed: None,
-    };
+    const MACHINE: Machine = Machine::OF_TESTS;
 
     fn config(text: &str) -> Config {
         let options = Options::from_text(text, Path::new("a.toml"));

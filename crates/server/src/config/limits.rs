@@ -71,11 +71,7 @@ mod tests {
     use std::time::Duration;
 
     fn config(text: &str) -> Result<Config, String> {
-        let machine = Machine {
-            memory_available_bytes: Some(20 << 30),
-            cores: 2,
-            probed: None,
-        };
+        let machine = Machine::OF_TESTS;
         let options = Options::from_text(text, Path::new("m.toml"));
         let config = options.and_then(|options| options.resolve(&machine));
         config.map_err(|error| error.to_string())

@@ -659,11 +659,7 @@ fn positive(
 mod tests {
     use super::*;
 
-    const ROOMY: Machine = Machine {
-        memory_available_bytes: Some(20 << 30),
-        cores: 2,
-        probed: None,
-    };
+    const ROOMY: Machine = Machine::OF_TESTS;
 
     #[test]
     fn nothing_written_gives_the_documented_defaults() {

@@ -391,11 +391,7 @@ mod tests {
     const FILE: &str = "a.toml";
 
     fn resolve(text: &str) -> Result<Config, ConfigError> {
-        let machine = Machine {
-            memory_available_bytes: Some(20 << 30),
-            cores: 2,
-            probed: None,
-        };
+        let machine = Machine::OF_TESTS;
         Options::from_text(text, Path::new(FILE))?.resolve(&machine)
     }
 

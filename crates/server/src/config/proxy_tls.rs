@@ -125,11 +125,7 @@ mod tests {
         let text = format!(
             "[rpc.proxy]\nendpoint = \"{scheme}://a.example/\"\n[rpc.proxy.http.tls]\n{tls}"
         );
-        let machine = Machine {
-            memory_available_bytes: Some(20 << 30),
-            cores: 2,
-            probed: None,
-        };
+        let machine = Machine::OF_TESTS;
         let options = Options::from_text(&text, Path::new("a.toml")).expect("known keys");
         match options.resolve(&machine) {
             Ok(config) => format!("{:?}", config.application.rpc.expect("a proxy").tls),

@@ -169,11 +169,7 @@ mod tests {
     use crate::Machine;
 
     fn remarks(text: &str) -> Vec<String> {
-        let machine = Machine {
-            memory_available_bytes: Some(20 << 30),
-            cores: 2,
-            probed: None,
-        };
+        let machine = Machine::OF_TESTS;
         let options: Options = toml::from_str(text).expect(text);
         options.resolve(&machine).expect(text).remarks
     }

@@ -114,11 +114,7 @@ mod tests {
     use std::fs;
     use std::net::SocketAddr;
 
-    const MACHINE: Machine = Machine {
-        memory_available_bytes: Some(20 << 30),
-        cores: 2,
-        probed: None,
-    };
+    const MACHINE: Machine = Machine::OF_TESTS;
 
     /// A file that is removed at the end.
     struct File(PathBuf);

@@ -385,11 +385,7 @@ mod tests {
     use std::path::Path;
 
     fn resolve(text: &str) -> Result<Config, ConfigError> {
-        let machine = Machine {
-            memory_available_bytes: Some(20 << 30),
-            cores: 2,
-            probed: None,
-        };
+        let machine = Machine::OF_TESTS;
         Options::from_text(text, Path::new("a.toml"))?.resolve(&machine)
     }
 

@@ -60,7 +60,7 @@ fn the_control_plane_is_asked_and_its_answer_told(driver: Driver) {
     assert_eq!(client.read(), json!({"id": 2, "error": error}));
     let counted = |code: ErrorCode| node.sum(|shard| shard.command_errors[code.index()].value());
     assert_eq!(counted(ErrorCode::MethodNotFound), 1);
-    assert_eq!(node.sum(|shard| shard.asks.value()), 1);
+    assert_eq!(asks(&node), 1);
     node.settle(|node| node.sum(|shard| shard.asks_waiting.value()) == 0);
 }
 
@@ -179,12 +179,7 @@ fn questions_count_against_the_buffered_bytes(driver: Driver) {
     let node = Node::start(driver, options);
     let mut client = Client::open(&node);
     let large = |id: u64| json!({"id": id, "rpc": {"data": "x".repeat(1024)}});
-    let counted = |node: &Node| {
-        (
-            node.sum(|shard| shard.asks.value()),
-            node.sum(|shard| shard.asks_refused.value()),
-        )
-    };
+    let counted = |node: &Node| (asks(&node), node.sum(|shard| shard.asks_refused.value()));
     let mut sent = 0;
     while counted(&node).1 == 0 {
         sent += 1;
@@ -266,11 +261,7 @@ fn a_drain_without_time_does_not_wait_for_answers(driver: Driver) {
 }
 
 fn a_drain_with_time_lets_clients_have_their_answers(driver: Driver) {
-    let options = Options {
-        shards: 1,
-        ..holding()
-    };
-    let node = Node::start(driver, options);
+    let node = holding_shard(driver);
     let mut client = Client::open(&node);
     client.send(&rpc(2, "a"));
     let ask = node.asked();
@@ -284,6 +275,20 @@ fn a_drain_with_time_lets_clients_have_their_answers(driver: Driver) {
     // With nobody left, the drain does not last longer.
     drop((client, others));
     node.finish();
+}
+
+/// A node of one shard whose asks wait for the test.
+fn holding_shard(driver: Driver) -> Node {
+    let options = Options {
+        shards: 1,
+        ..holding()
+    };
+    Node::start(driver, options)
+}
+
+/// Commands that were taken, and that somebody is asked about.
+fn asks(node: &Node) -> u64 {
+    node.sum(|shard| shard.asks.value())
 }
 
 /// A client that has subscribed, and has read nothing of what was published until its socket was full.
@@ -305,11 +310,7 @@ fn slow_reader(node: &Node) -> Client {
 }
 
 fn a_drain_with_time_lets_slow_readers_have_their_answers(driver: Driver) {
-    let options = Options {
-        shards: 1,
-        ..holding()
-    };
-    let node = Node::start(driver, options);
+    let node = holding_shard(driver);
     let mut slow = slow_reader(&node);
     slow.send(&rpc(3, "a"));
     let ask = node.asked();
@@ -333,11 +334,7 @@ fn a_drain_with_time_lets_slow_readers_have_their_answers(driver: Driver) {
 }
 
 fn a_drain_ends_although_a_reader_is_stalled(driver: Driver) {
-    let options = Options {
-        shards: 1,
-        ..holding()
-    };
-    let node = Node::start(driver, options);
+    let node = holding_shard(driver);
     let stalled = slow_reader(&node);
     node.drain(Duration::from_millis(200));
     node.settle(|node| node.closes(CloseReason::Drain) == 1);
@@ -347,11 +344,7 @@ fn a_drain_ends_although_a_reader_is_stalled(driver: Driver) {
 
 fn an_answer_in_the_last_turn_of_a_drain_is_told(driver: Driver) {
     for _ in 0..5 {
-        let options = Options {
-            shards: 1,
-            ..holding()
-        };
-        let node = Node::start(driver, options);
+        let node = holding_shard(driver);
         let mut client = Client::open(&node);
         client.send(&rpc(2, "a"));
         let ask = node.asked();
@@ -366,13 +359,8 @@ fn an_answer_in_the_last_turn_of_a_drain_is_told(driver: Driver) {
 }
 
 fn a_command_behind_the_last_answer_of_a_drain_is_not_taken(driver: Driver) {
-    let options = Options {
-        shards: 1,
-        ..holding()
-    };
-    let node = Node::start(driver, options);
+    let node = holding_shard(driver);
     let mut client = Client::open(&node);
-    let asks = |node: &Node| node.sum(|shard| shard.asks.value());
     client.send(&rpc(100, "a"));
     node.settle(|node| asks(node) == 1);
     node.drain(Duration::from_secs(20));
@@ -393,11 +381,7 @@ fn a_command_behind_the_last_answer_of_a_drain_is_not_taken(driver: Driver) {
         client.send(&rpc(100 + answered, "a"));
     }
     assert_eq!(client.close_code(), 3001);
-    assert_eq!(
-        asks(&node),
-        answered,
-        "a command is taken, and not answered"
-    );
+    assert_eq!(asks(&node), answered, "one is taken, and not answered");
     drop(client);
     assert_eq!(node.finish(), 1);
 }
@@ -425,11 +409,7 @@ fn a_client_that_never_pauses_has_all_answers_when_a_drain_closes_it(driver: Dri
         }
     };
     assert_eq!(code, 3001);
-    assert_eq!(
-        node.sum(|shard| shard.asks.value()),
-        answered,
-        "a command is taken, and not answered"
-    );
+    assert_eq!(asks(&node), answered, "one is taken, and not answered");
     drop(client);
     assert_eq!(node.finish(), 1);
 }
