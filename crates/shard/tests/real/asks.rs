@@ -179,7 +179,7 @@ fn questions_count_against_the_buffered_bytes(driver: Driver) {
     let node = Node::start(driver, options);
     let mut client = Client::open(&node);
     let large = |id: u64| json!({"id": id, "rpc": {"data": "x".repeat(1024)}});
-    let counted = |node: &Node| (asks(&node), node.sum(|shard| shard.asks_refused.value()));
+    let counted = |node: &Node| (asks(node), node.sum(|shard| shard.asks_refused.value()));
     let mut sent = 0;
     while counted(&node).1 == 0 {
         sent += 1;
