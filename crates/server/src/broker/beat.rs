@@ -34,7 +34,7 @@ const ATTEMPTS_MAX: usize = 1_000;
 pub(super) struct LastBeat {
     /// None if it is no beat: somebody else wrote it.
     pub(super) epoch: Option<Epoch>,
-    sequence: u64,
+    pub(super) sequence: u64,
 }
 
 /// A beat that this node has written.
@@ -83,7 +83,7 @@ pub(super) struct StoredBeats<'a> {
 
 impl StoredBeats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
-    async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
+    pub(super) async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
         let which = Which::LastOf(self.subject);
         let last = self
             .link

@@ -93,8 +93,7 @@ impl Hearer {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
-            // If the stream has lost its end, what is acknowledged from now on may stand behind that.
-            self.log.doubt_acknowledged(0);
+            self.log.note_fault();
             self.interest.handle_deaf();
             // Homes are told of what is left when the log is open again. Until then others may need the share.
             drop(self.untold.take());

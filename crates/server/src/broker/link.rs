@@ -89,6 +89,8 @@ struct Known {
     acknowledged: Acknowledgements,
     /// The stream is not what this node has read: positions mean nothing until it is opened again.
     is_suspect: bool,
+    /// This node reads or hears the stream, and no fault is known.
+    is_open: bool,
     /// The channels that this node hears, where it does not read the log whole.
     heard: HashSet<Arc<str>>,
 }
@@ -146,10 +148,18 @@ impl Log {
         self.lock().heard.contains(channel)
     }
 
-    /// A publication is stored there: gives the waiter back if this node has read as far already.
-    pub(super) fn wait(&self, sequence: u64, waiter: Waiter, now: Instant) -> Option<Waiter> {
+    /// A publication is stored there: gives the waiter back if this node has read as far already. Or if it does not read the channel, and
+    /// would have heard of another epoch.
+    pub(super) fn wait(
+        &self,
+        sequence: u64,
+        waiter: Waiter,
+        is_read: bool,
+        now: Instant,
+    ) -> Option<Waiter> {
         let mut known = self.lock();
-        if known.read.position >= sequence && !known.is_suspect {
+        let has_read = known.read.position >= sequence || (!is_read && known.is_open);
+        if has_read && !known.is_suspect {
             return Some(waiter);
         }
         known.answers.wait(sequence, waiter, now);
@@ -237,7 +247,16 @@ impl Log {
 
     /// The stream was opened again, and looked at.
     pub(super) fn note_opened(&self) {
-        self.lock().is_suspect = false;
+        let mut known = self.lock();
+        known.is_suspect = false;
+        known.is_open = true;
+    }
+
+    /// The stream cannot be read or heard. If it has lost its end, what is acknowledged from now on may stand behind that.
+    pub(super) fn note_fault(&self) {
+        let mut known = self.lock();
+        known.acknowledged.doubt_newest(0);
+        known.is_open = false;
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

@@ -1,10 +1,11 @@
 //! Takes publications from shards and from the API to NATS.
 
 use super::answers::Waiter;
+use super::beat::{LastBeat, StoredBeats};
 use super::counts::Outcome;
 use super::homes::Homes;
 use super::link::{Link, Log};
-use super::reader::answer;
+use super::reader::{answer, answer_in};
 use super::servers::ToStore;
 use super::store::{self, Order, Pending};
 use crate::mailbox::Letters;
@@ -15,7 +16,7 @@ use myriad_broker::{Envelope, Line, Origin};
 use myriad_shard::{BrokerTask, NotPublished, Permit, Position, RequestId, Submission, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
 /// How long a publisher waits for the broker. The API and clients wait for 4 s.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(3_500);
@@ -24,6 +25,8 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_millis(3_500);
 const UNDER_WAY_MAX: usize = 1_024;
 /// How often publishers are looked at that have waited too long.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a publisher waits for the epoch of its publication beyond that. A server answers in some milliseconds.
+const LOOK_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A publication that no history keeps, on its way.
 struct Live {
@@ -48,6 +51,13 @@ enum Ended {
         waiter: Option<Waiter>,
         is_sent: bool,
     },
+    /// The epoch was looked for of messages that this node has not read in time.
+    Looked {
+        log: Arc<Log>,
+        stored: Vec<(u64, Waiter)>,
+        /// None if there is no answer.
+        last: Option<LastBeat>,
+    },
 }
 
 type UnderWay = FuturesUnordered<BoxFuture<'static, Ended>>;
@@ -68,13 +78,13 @@ pub(super) async fn run(link: Arc<Link>, homes: Arc<dyn Homes>, mut letters: Let
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         publisher.send_waiting(&under_way);
-        if is_finishing && publisher.is_idle() {
+        if is_finishing && publisher.is_idle() && under_way.is_empty() {
             return;
         }
         tokio::select! {
             // In an order that is always the same. Nothing starves: checks come by time, and each task and each end is one publication.
             biased;
-            _ = checks.tick() => publisher.check(),
+            _ = checks.tick() => publisher.check(&under_way),
             Some(ended) = under_way.next(), if !under_way.is_empty() => publisher.handle_ended(ended),
             tasks = letters.next() => match tasks {
                 Ok(tasks) => {
@@ -280,13 +290,11 @@ impl Publisher {
                 match stored {
                     Ok(sequence) => {
                         self.count(Outcome::Stored);
-                        // A node that does not hear the channel does not read the publication: there is nothing to wait for.
-                        let waits = !self.link.by_channel || log.hears(&channel);
-                        let waiter = match waiter {
-                            Some(one) if waits => log.wait(sequence, one, Instant::now()),
-                            waiter => waiter,
-                        };
-                        let read = waiter.map(|waiter| (sequence, waiter));
+                        let is_read = !self.link.by_channel || log.hears(&channel);
+                        let now = Instant::now();
+                        let read = waiter
+                            .and_then(|waiter| log.wait(sequence, waiter, is_read, now))
+                            .map(|waiter| (sequence, waiter));
                         answer(&*self.homes, &log, read.into_iter().collect());
                     }
                     Err(outcome) => self.fail(outcome, waiter),
@@ -308,24 +316,36 @@ impl Publisher {
                     self.homes.answer_publisher(asker, Ok(position));
                 }
             }
+            Ended::Looked { log, stored, last } => {
+                answer_in(&*self.homes, stored, |sequence| {
+                    let known = log.epoch_of(sequence)?;
+                    let beat = last.filter(|beat| beat.sequence < sequence);
+                    // Without an answer the epoch may be over. Whoever recovers from there is told so.
+                    Some(beat.and_then(|beat| beat.epoch).unwrap_or(known))
+                });
+            }
         }
     }
 
     /// Answers those who have waited long enough, and refuses all that wait while there is no connection.
-    fn check(&mut self) {
+    fn check(&mut self, under_way: &UnderWay) {
         let now = Instant::now();
         let is_connected = self.link.servers.is_connected();
-        let mut under_way = self.live.under_way();
+        let mut count = self.live.under_way();
         let overdue = |deadline: Instant| !is_connected || deadline <= now;
         let live = self.live.take_if(|live| overdue(live.deadline));
         let mut refused: Vec<_> = live.into_iter().map(|live| live.waiter).collect();
         for (line, log) in self.lines.iter_mut().zip(&self.link.logs) {
-            under_way += line.under_way();
-            answer(&*self.homes, log, log.take_overdue(now));
+            count += line.under_way();
+            let stored = log.take_overdue(now);
+            if !stored.is_empty() {
+                let (link, log) = (Arc::clone(&self.link), Arc::clone(log));
+                under_way.push(Box::pin(look_for_epoch(link, log, stored)));
+            }
             let stored = line.take_if(|pending| overdue(pending.deadline));
             refused.extend(stored.into_iter().map(|pending| pending.waiter));
         }
-        self.link.state.counts.set_under_way(under_way);
+        self.link.state.counts.set_under_way(count);
         for waiter in refused {
             self.refuse(waiter);
         }
@@ -371,6 +391,19 @@ async fn send(link: Arc<Link>, channel: Box<str>, live: Live) -> Ended {
         waiter: live.waiter,
         is_sent,
     }
+}
+
+/// Looks for the epoch of messages that this node has not read: another node may have given the stream another one before they came.
+async fn look_for_epoch(link: Arc<Link>, log: Arc<Log>, stored: Vec<(u64, Waiter)>) -> Ended {
+    let subject = link.subjects.beat(&log.class);
+    let beats = StoredBeats {
+        link: &link,
+        log: &log,
+        subject: &subject,
+    };
+    let last = timeout(LOOK_TIMEOUT, beats.last()).await;
+    let last = last.ok().and_then(Result::ok).flatten();
+    Ended::Looked { log, stored, last }
 }
 
 /// Two publications of one channel with one key are one to JetStream.

@@ -16,7 +16,7 @@ use super::looking::look_from;
 use super::opening::{Backoff, Known, Opening, in_time};
 use super::servers::{FeedError, Stored};
 use myriad_broker::{Anchor, Opened, Reading, Step};
-use myriad_shard::{LogEntry, LogEvent, NotPublished, Position};
+use myriad_shard::{Epoch, LogEntry, LogEvent, NotPublished, Position};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -72,8 +72,7 @@ impl Reader {
         loop {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
-            // If the stream has lost its end, what is acknowledged from now on may stand behind that.
-            self.log.doubt_acknowledged(0);
+            self.log.note_fault();
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
@@ -297,11 +296,20 @@ impl Reader {
 
 /// Answers those whose messages are stored.
 pub(super) fn answer(homes: &dyn Homes, log: &Log, stored: Vec<(u64, Waiter)>) {
+    answer_in(homes, stored, |offset| log.epoch_of(offset));
+}
+
+/// Answers those whose messages are stored, in these epochs.
+pub(super) fn answer_in(
+    homes: &dyn Homes,
+    stored: Vec<(u64, Waiter)>,
+    epoch_of: impl Fn(u64) -> Option<Epoch>,
+) {
     for (offset, waiter) in stored {
         match waiter {
             Waiter::Publisher(asker) => {
                 // Without an epoch nobody could tell what the place means.
-                let epoch = log.epoch_of(offset).ok_or(NotPublished::Unavailable);
+                let epoch = epoch_of(offset).ok_or(NotPublished::Unavailable);
                 let position = epoch.map(|epoch| Position { epoch, offset });
                 homes.answer_publisher(asker, position);
             }

@@ -3,6 +3,7 @@
 use super::pair::{OPEN_AGAIN, Pair, SOON};
 use super::simulate;
 use myriad_shard::Epoch;
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// The first node publishes something that the servers lose while it has no connection. Then the second node writes in its place.
@@ -45,6 +46,24 @@ fn a_publication_behind_a_loss_does_not_hide_it() {
         sleep(OPEN_AGAIN).await;
         assert_ne!(pair.epoch(), epoch);
     });
+}
+
+#[test]
+fn a_publication_behind_a_beat_that_its_node_has_not_heard_is_of_the_beats_epoch() {
+    // The longer a node has no connection, the longer it pauses until it opens the log again.
+    for (by_channel, tenths) in (1..60).flat_map(|tenths| [(true, tenths), (false, tenths)]) {
+        simulate(async move {
+            let mut pair = Pair::of(by_channel).await;
+            let next = Epoch::new(9);
+            assert_ne!(pair.epoch(), next);
+            pair.nodes[0].client.cut();
+            pair.cloud.write_beats(&[next]);
+            sleep(Duration::from_millis(100 * tenths)).await;
+            pair.nodes[0].client.reconnect();
+            let place = pair.publish(0, None).await;
+            assert_eq!(place.epoch, next, "by channel: {by_channel}, {tenths}");
+        });
+    }
 }
 
 #[test]
@@ -104,11 +123,7 @@ fn a_stream_that_ends_before_what_it_acknowledged_has_a_loss() {
 fn a_leader_that_does_not_show_its_end_yet_has_lost_nothing() {
     for by_channel in [true, false] {
         simulate(async move {
-            let mut pair = if by_channel {
-                Pair::new().await
-            } else {
-                Pair::of_readers().await
-            };
+            let mut pair = Pair::of(by_channel).await;
             let epoch = pair.epoch();
             pair.publish(0, None).await;
             pair.cloud.hide_end(5);

@@ -71,7 +71,8 @@ impl Pair {
         Self::of(false).await
     }
 
-    async fn of(by_channel: bool) -> Self {
+    /// Of nodes that hear by channel, or that read the log whole. With its first node.
+    pub(super) async fn of(by_channel: bool) -> Self {
         let plan = plan();
         let mut prng = Prng::new(7);
         seed_random(prng.fork());
