@@ -108,6 +108,9 @@ class Ledger:
             for number, position in subscription.got.items():
                 known = places.setdefault(number, position)
                 if known != position:
-                    faults.append(f"publication {number} is at {known} and, for {subscription.name}, at {position}")
+                    begins = ", ".join(f"{epoch} {offset}" for epoch, offset in subscription.begins)
+                    faults.append(
+                        f"publication {number} is at {known} and, for {subscription.name} (which began at {begins}), at {position}"
+                    )
         faults.extend(self.missing())
         return faults

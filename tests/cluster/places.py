@@ -62,5 +62,7 @@ class Namespaces:
 
     def remove(self):
         for place in self.places:
+            # With its namespace alone the link would go some time later, and the next place of this name could not be made.
+            subprocess.run(["ip", "link", "del", place.link], check=False)
             subprocess.run(["ip", "netns", "del", place.name], check=False)
         subprocess.run(["ip", "link", "del", self.bridge], check=False)

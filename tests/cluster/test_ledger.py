@@ -80,7 +80,7 @@ def test_two_places_of_one_publication_are_named(ledger):
     subscription = listener(ledger)
     for number, offset in ((1, 11), (2, 13), (3, 14)):
         ledger.note_received(subscription, number, offset)
-    assert ledger.judge()[0] == "publication 2 is at ('e', 12) and, for s, at ('e', 13)"
+    assert ledger.judge()[0] == "publication 2 is at ('e', 12) and, for s (which began at e 10), at ('e', 13)"
 
 
 def test_what_was_not_acknowledged_may_come_once(ledger):
