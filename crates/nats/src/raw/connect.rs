@@ -20,11 +20,15 @@ use tokio_rustls::rustls::pki_types::ServerName;
 /// What we need to know of a server.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Info {
+pub(super) struct Info {
     tls_required: bool,
     tls_available: bool,
     /// What is to be signed.
     nonce: String,
+    /// Bytes that it takes of a message, with its headers.
+    pub(super) max_payload: Option<usize>,
+    /// The servers of its cluster that it knows: HOST:PORT.
+    pub(super) connect_urls: Vec<String>,
 }
 
 /// What a server is told about us, in the words of the protocol.
@@ -90,12 +94,28 @@ impl Nats {
     /// # Errors
     /// An address is none, a file cannot be used, no server can be reached, or one does not let us in.
     pub async fn connect_raw(&self, name: &str) -> Result<RawConnection, NatsError> {
+        self.connect_raw_or(name, &[]).await
+    }
+
+    /// The same. If no server of the URL can be reached, those that another connection has found are tried
+    /// ([`RawConnection::found_servers`]).
+    ///
+    /// # Errors
+    /// As [`Nats::connect_raw`].
+    pub async fn connect_raw_or(
+        &self,
+        name: &str,
+        found: &[String],
+    ) -> Result<RawConnection, NatsError> {
         self.check()?;
         let login = Login::read(self).await?;
         let url = self.shown();
         let mut servers: Vec<ServerAddr> =
             url.split(',').filter_map(|it| it.parse().ok()).collect();
         servers.sort_by_cached_key(|_| u64::from_ne_bytes(random()));
+        let found = found.iter().filter_map(|it| it.parse().ok());
+        let others: Vec<ServerAddr> = found.filter(|it| !servers.contains(it)).collect();
+        servers.extend(others);
         let mut failures = Vec::new();
         for server in &servers {
             match self.try_server(server, name, &login).await {
@@ -163,6 +183,7 @@ impl Nats {
         link.outgoing.line(format_args!("CONNECT {hello}"));
         link.outgoing.line(format_args!("PING"));
         expect_pong(&mut link).await?;
+        link.note_info(info);
         Ok(link)
     }
 

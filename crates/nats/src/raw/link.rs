@@ -1,5 +1,6 @@
 //! The bytes of one connection: a socket, what came by it, and what waits to be written.
 
+use super::connect::Info;
 use super::outgoing::{Outgoing, Progress};
 use super::{Op, Parser, RawError};
 use std::future::poll_fn;
@@ -24,6 +25,10 @@ pub(super) struct Link {
     pub(super) outgoing: Outgoing,
     /// When the last byte came.
     pub(super) heard_at: Instant,
+    /// Bytes that the server takes of a message.
+    pub(super) max_payload: usize,
+    /// The servers of the cluster that it knows.
+    pub(super) found_servers: Vec<String>,
     /// Why nothing can be written any more. What the server said before is still to be read: it may be the reason.
     write_error: Option<io::Error>,
 }
@@ -35,7 +40,19 @@ impl Link {
             parser: Parser::new(),
             outgoing: Outgoing::default(),
             heard_at: Instant::now(),
+            max_payload: usize::MAX,
+            found_servers: Vec::new(),
             write_error: None,
+        }
+    }
+
+    /// The server has introduced itself, at first or again.
+    pub(super) fn note_info(&mut self, info: Info) {
+        if let Some(max_payload) = info.max_payload {
+            self.max_payload = max_payload;
+        }
+        if !info.connect_urls.is_empty() {
+            self.found_servers = info.connect_urls;
         }
     }
 

@@ -1,14 +1,14 @@
-//! A small client for NATS, for very many subscriptions over one connection.
+//! A small client for NATS, for very many subscriptions or very many messages over one connection.
 //!
 //! async-nats takes 4.9 KB for each subscription, and ends the connection at a subject or a header with a Unicode space. This client
 //! keeps nothing for a subscription, and splits where the protocol says. It has no queue groups, no requests, and no reconnecting: what a
 //! new connection is to hear, its owner knows best.
 //!
-//! [`Nats::connect_raw`](crate::Nats::connect_raw) gives a [`RawConnection`]. Its calls
-//! ([`subscribe`](RawConnection::subscribe), [`unsubscribe`](RawConnection::unsubscribe), [`publish`](RawConnection::publish)) only
-//! add lines to what waits. [`poll_next`](RawConnection::poll_next) does everything else: it writes, reads, answers the server, asks it
-//! for signs of life, and gives messages. An owner that does not poll it for a minute loses the connection, because the server is not
-//! answered.
+//! [`Nats::connect_raw`](crate::Nats::connect_raw) gives a [`RawConnection`]. Its calls only add lines to what waits:
+//! [`subscribe`](RawConnection::subscribe), [`unsubscribe`](RawConnection::unsubscribe), [`publish`](RawConnection::publish) and
+//! [`publish_with_headers`](RawConnection::publish_with_headers). [`poll_next`](RawConnection::poll_next) does everything else: it writes,
+//! reads, answers the server, asks it for signs of life, and gives messages. An owner that does not poll it for a minute loses the
+//! connection, because the server is not answered.
 
 mod connect;
 mod credentials;
@@ -32,6 +32,9 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use thiserror::Error;
 
+/// How a server says that we may not publish a message. It drops that, and lets the connection live.
+const FORBIDDEN: &str = "Permissions Violation for Publish";
+
 /// A connection to one NATS server.
 ///
 /// It has ended after the first error, and every later call of [`RawConnection::poll_next`] says [`RawError::Ended`].
@@ -39,6 +42,10 @@ pub struct RawConnection {
     link: Link,
     keep_alive: KeepAlive,
     last_sid: Sid,
+    /// A message that we may not publish does not end the connection.
+    stays_when_forbidden: bool,
+    /// What the server said last about such a message.
+    forbidden: Option<RawError>,
     has_ended: bool,
 }
 
@@ -97,6 +104,8 @@ impl RawConnection {
             link,
             keep_alive: KeepAlive::start(),
             last_sid: Sid(0),
+            stays_when_forbidden: false,
+            forbidden: None,
             has_ended: false,
         }
     }
@@ -135,6 +144,56 @@ impl RawConnection {
         }
     }
 
+    /// Publishes a message with headers, behind all that was asked for before, and has it answered to a subject.
+    ///
+    /// # Panics
+    /// A subject is empty or contains a space or a control character of ASCII; or a header has the end of a line in it.
+    pub fn publish_with_headers<'h>(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+        payload: &[u8],
+    ) {
+        assert_word(subject);
+        assert_word(reply);
+        let headers = headers.into_iter().inspect(|(name, value)| {
+            let has_end = |text: &str| text.contains(['\r', '\n']);
+            assert!(!has_end(name) && !has_end(value), "{name} is one line");
+        });
+        let head = format_args!("HPUB {subject} {reply}");
+        let outgoing = &mut self.link.outgoing;
+        outgoing.message_with_headers(head, headers, payload);
+    }
+
+    /// Bytes that the server takes of a message with its headers. It ends the connection over a larger one.
+    #[must_use]
+    pub fn max_payload(&self) -> usize {
+        self.link.max_payload
+    }
+
+    /// Bytes that wait to be written.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.link.outgoing.waiting()
+    }
+
+    /// The servers of its cluster that the server knows, as HOST:PORT.
+    #[must_use]
+    pub fn found_servers(&self) -> &[String] {
+        &self.link.found_servers
+    }
+
+    /// From now on a message that we may not publish does not end the connection. [`RawConnection::take_forbidden`] tells of it.
+    pub fn stay_when_forbidden(&mut self) {
+        self.stays_when_forbidden = true;
+    }
+
+    /// What the server said last about a message that we may not publish; none if it has said nothing since this was asked.
+    pub fn take_forbidden(&mut self) -> Option<RawError> {
+        self.forbidden.take()
+    }
+
     /// A subject for answers that nobody can guess.
     #[must_use]
     pub fn new_inbox(&self) -> String {
@@ -166,9 +225,19 @@ impl RawConnection {
         loop {
             match self.link.poll_op(context)? {
                 Poll::Ready(Op::Message(message)) => return Poll::Ready(Ok(message)),
+                Poll::Ready(Op::Error(text))
+                    if self.stays_when_forbidden && text.starts_with(FORBIDDEN) =>
+                {
+                    self.forbidden = Some(RawError::Server(text));
+                }
                 Poll::Ready(Op::Error(text)) => return Poll::Ready(Err(RawError::Server(text))),
                 Poll::Ready(Op::Ping) => self.link.outgoing.line(format_args!("PONG")),
-                Poll::Ready(Op::Info(_) | Op::Pong | Op::Ok) => {}
+                Poll::Ready(Op::Info(info)) => {
+                    if let Ok(info) = serde_json::from_slice(&info) {
+                        self.link.note_info(info);
+                    }
+                }
+                Poll::Ready(Op::Pong | Op::Ok) => {}
                 Poll::Pending => match ready!(self.keep_alive.poll(context, self.link.heard_at)) {
                     Due::Ping => self.link.outgoing.line(format_args!("PING")),
                     Due::Silent => return Poll::Ready(Err(RawError::Silent)),

@@ -20,6 +20,8 @@ pub(super) struct Outgoing {
     written: usize,
     /// What was written may wait in the socket's own buffer, as TLS has one.
     needs_flush: bool,
+    /// A message's block of headers, while it is put together.
+    block: Vec<u8>,
 }
 
 /// What came of writing.
@@ -44,6 +46,31 @@ impl Outgoing {
         self.line(format_args!("{head} {}", payload.len()));
         self.bytes.extend_from_slice(payload);
         self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Adds a message with headers: their names and values, without line ends in them.
+    pub(super) fn message_with_headers<'h>(
+        &mut self,
+        head: Arguments<'_>,
+        headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+        payload: &[u8],
+    ) {
+        let mut block = std::mem::take(&mut self.block);
+        block.extend_from_slice(b"NATS/1.0\r\n");
+        for (name, value) in headers {
+            for part in [name, ": ", value, "\r\n"] {
+                block.extend_from_slice(part.as_bytes());
+            }
+        }
+        block.extend_from_slice(b"\r\n");
+        let bytes = block.len() + payload.len();
+        self.line(format_args!("{head} {} {bytes}", block.len()));
+        self.bytes.extend_from_slice(&block);
+        self.bytes.extend_from_slice(payload);
+        self.bytes.extend_from_slice(b"\r\n");
+        block.clear();
+        block.shrink_to(KEPT_BYTES_MAX);
+        self.block = block;
     }
 
     /// Bytes that the socket has not taken.

@@ -123,6 +123,51 @@ async fn messages_come_and_lines_go() {
 }
 
 #[tokio::test]
+async fn a_message_has_headers_and_as_many_bytes_as_the_server_takes() {
+    let (mut peer, mut connection) = connected();
+    assert_eq!(connection.max_payload(), usize::MAX);
+    let headers = [("A", "1"), ("B", "\u{3000}2")];
+    connection.publish_with_headers("a", "b", headers, b"hi");
+    connection.publish_with_headers("a", "b", [], b"");
+    peer.say("INFO {\"max_payload\": 100}\r\nMSG a 1 0\r\n\r\n")
+        .await;
+    connection.next().await.unwrap();
+    assert_eq!(connection.max_payload(), 100);
+    assert_eq!(connection.waiting_bytes(), 0);
+    for line in [
+        "HPUB a b 27 29",
+        "NATS/1.0",
+        "A: 1",
+        "B: \u{3000}2",
+        "",
+        "hi",
+        "HPUB a b 12 12",
+        "NATS/1.0",
+        "",
+        "",
+    ] {
+        assert_eq!(peer.line().await, format!("{line}\r\n"));
+    }
+}
+
+#[tokio::test]
+async fn what_we_may_not_publish_is_told_and_ends_nothing() {
+    let (mut peer, mut connection) = connected();
+    connection.stay_when_forbidden();
+    assert!(connection.take_forbidden().is_none());
+    let forbidden = "-ERR 'Permissions Violation for Publish to \"a\"'\r\n";
+    peer.say(format!("{forbidden}MSG a 1 0\r\n\r\n")).await;
+    connection.next().await.unwrap();
+    let said = connection.take_forbidden().unwrap().to_string();
+    assert!(said.contains("to \"a\"; permit it"), "{said}");
+    assert!(connection.take_forbidden().is_none());
+    // Who has not asked for that is told by the end of the connection.
+    let (mut peer, mut connection) = connected();
+    peer.say(forbidden).await;
+    assert!(matches!(connection.next().await, Err(RawError::Server(_))));
+}
+
+#[tokio::test]
 async fn an_error_of_the_server_ends_the_connection() {
     let (mut peer, mut connection, _) = Server::start().await.connect().await;
     peer.say("MSG a 1 2\r\nhi\r\n-ERR 'Permissions Violation for Subscription to \"my.r.b\"'\r\n")
