@@ -4,6 +4,9 @@
 //! beat, or that entries are gone which it has read, writes a beat with another epoch. Each beat names the one before it, so of two
 //! nodes that write at once one loses and reads again. A beat is written when none has come for a while, too: by it a node knows that it
 //! still hears the stream.
+//!
+//! A message has the epoch of the beat before it. So that one beat shows this for all messages behind the first beat of its epoch, each
+//! further one says where that stands.
 
 use super::fault::Fault;
 use super::link::{Link, Log};
@@ -20,6 +23,8 @@ use tokio::time::{Instant, sleep, timeout};
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// A node that has heard no beat for so long no longer hears the stream.
 pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long a node waits until its beat is stored. Meanwhile it reads nothing.
+const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts to write a beat: the first one has to be heard.
 const BEAT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node that comes waits for a beat behind a message that is none, before it gives the stream another epoch. Nodes that know
@@ -35,6 +40,8 @@ pub(super) struct LastBeat {
     /// None if it is no beat: somebody else wrote it.
     pub(super) epoch: Option<Epoch>,
     pub(super) sequence: u64,
+    /// Where its epoch began.
+    pub(super) since: u64,
 }
 
 /// A beat that this node has written.
@@ -42,6 +49,8 @@ pub(super) struct LastBeat {
 pub(super) struct Mark {
     pub(super) epoch: Epoch,
     pub(super) sequence: u64,
+    /// Where its epoch began.
+    pub(super) since: u64,
     /// When it was stored, by the servers' clock: ns since 1970.
     pub(super) stored_ns: i128,
 }
@@ -65,12 +74,26 @@ pub(super) enum BeatError {
 #[derive(Serialize, Deserialize)]
 struct Text<'a> {
     epoch: &'a str,
+    /// The place of the epoch's first beat; none in that one, and in those of older nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
 }
 
-/// The epoch that a beat says.
-pub(super) fn parse(payload: &[u8]) -> Option<Epoch> {
+/// What a beat says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Beat {
+    pub(super) epoch: Epoch,
+    /// Where the epoch began.
+    pub(super) since: u64,
+}
+
+/// Reads the beat that stands there; none if it is none.
+pub(super) fn parse(payload: &[u8], sequence: u64) -> Option<Beat> {
     let text: Text<'_> = serde_json::from_slice(payload).ok()?;
-    Epoch::parse(text.epoch)
+    Some(Beat {
+        epoch: Epoch::parse(text.epoch)?,
+        since: text.since.map_or(sequence, |since| since.min(sequence)),
+    })
 }
 
 /// The beats that stand in one stream: reads and writes them.
@@ -90,9 +113,14 @@ impl StoredBeats<'_> {
             .servers
             .look(Way::Reading, self.log, which)
             .await?;
-        Ok(last.map(|message| LastBeat {
-            epoch: parse(&message.payload),
-            sequence: message.sequence,
+        Ok(last.map(|message| {
+            let sequence = message.sequence;
+            let beat = parse(&message.payload, sequence);
+            LastBeat {
+                epoch: beat.map(|beat| beat.epoch),
+                sequence,
+                since: beat.map_or(sequence, |beat| beat.since),
+            }
         }))
     }
 
@@ -108,10 +136,17 @@ impl StoredBeats<'_> {
         }
     }
 
-    /// Writes a beat behind that one (0: none). None if another one came first.
-    pub(super) async fn write(&self, epoch: Epoch, behind: u64) -> Result<Option<u64>, BeatError> {
+    /// Writes a beat of an epoch that began there (none: with it), behind the message at `behind` (0: none). None if another one came
+    /// first.
+    pub(super) async fn write(
+        &self,
+        epoch: Epoch,
+        since: Option<u64>,
+        behind: u64,
+    ) -> Result<Option<u64>, BeatError> {
         let text = Text {
             epoch: epoch.as_str(),
+            since,
         };
         let payload = serde_json::to_vec(&text).expect("a string can be written");
         let message = ToStore {
@@ -121,7 +156,7 @@ impl StoredBeats<'_> {
             ..ToStore::default()
         };
         let servers = &self.link.servers;
-        match servers.store(Way::Reading, self.log, message).await {
+        match servers.store(self.log, message).await {
             Ok(ack) => Ok(Some(ack.sequence)),
             Err(NotStored::Overtaken) => Ok(None),
             Err(error) => Err(error.into()),
@@ -144,7 +179,9 @@ impl StoredBeats<'_> {
                 None => Epoch::new((self.link.random)().ok_or(BeatError::Random)?),
             };
             let behind = last.map_or(0, |beat| beat.sequence);
-            if let Some(sequence) = self.write(epoch, behind).await? {
+            let of_epoch = last.filter(|beat| beat.epoch == Some(epoch));
+            let since = of_epoch.map(|beat| beat.since);
+            if let Some(sequence) = self.write(epoch, since, behind).await? {
                 // The time of this beat, and not of one that another node has written since: the node knows it by place and time.
                 let written = look_from(self.link, self.log, sequence).await?;
                 let written = written.filter(|written| written.sequence == sequence);
@@ -152,6 +189,7 @@ impl StoredBeats<'_> {
                 return Ok(Mark {
                     epoch,
                     sequence,
+                    since: since.unwrap_or(sequence),
                     stored_ns,
                 });
             }
@@ -174,6 +212,8 @@ pub(super) struct BeatKeeper {
     heard: Instant,
     /// The last message that is known to stand there.
     last: u64,
+    /// Where the epoch of the last beat began.
+    since: u64,
     /// Another message stands where the last beat stood: a node that comes finds no epoch.
     is_hidden: bool,
     /// When this node tried to write a beat.
@@ -186,15 +226,17 @@ impl BeatKeeper {
             subject,
             heard: Instant::now(),
             last: 0,
+            since: 0,
             is_hidden: false,
             tried: Instant::now(),
         }
     }
 
     /// The log was opened: this node has written a beat there.
-    pub(super) fn begin(&mut self, mark: u64) {
+    pub(super) fn begin(&mut self, mark: &Mark) {
         self.heard = Instant::now();
-        self.last = mark;
+        self.last = mark.sequence;
+        self.since = mark.since;
     }
 
     /// A message stands where beats do. Returns its epoch, if it is a beat. The next beat is written behind it, whatever it says.
@@ -205,10 +247,15 @@ impl BeatKeeper {
         payload: &[u8],
         is_new: bool,
     ) -> Option<Epoch> {
+        let beat = parse(payload, sequence);
+        if let Some(beat) = beat
+            && sequence >= self.last
+        {
+            self.since = beat.since;
+        }
         self.last = self.last.max(sequence);
-        let epoch = parse(payload);
-        self.is_hidden = epoch.is_none();
-        if epoch.is_none() {
+        self.is_hidden = beat.is_none();
+        if beat.is_none() {
             link.state.counts.count_unreadable();
             if link.remarks.may(Remark::Unreadable) {
                 let subject = &self.subject;
@@ -219,7 +266,7 @@ impl BeatKeeper {
         } else if is_new {
             self.heard = Instant::now();
         }
-        epoch
+        beat.map(|beat| beat.epoch)
     }
 
     /// Whether no beat has come for too long.
@@ -230,7 +277,7 @@ impl BeatKeeper {
     /// Writes a beat when none has come for a while, if this node has read the log to its end.
     ///
     /// # Errors
-    /// No beat comes, or none can be written.
+    /// No beat comes, or none may be written.
     pub(super) async fn keep(
         &mut self,
         link: &Link,
@@ -255,11 +302,12 @@ impl BeatKeeper {
             log,
             subject: &self.subject,
         };
-        let written = timeout(BEAT_INTERVAL, beats.write(epoch, self.last)).await;
+        let since = Some(self.since).filter(|since| *since > 0);
+        let written = timeout(BEAT_PATIENCE, beats.write(epoch, since, self.last)).await;
         match written {
-            Ok(Ok(_)) => Ok(()),
+            // If nobody knows whether it is stored, it comes or it does not: the stream is read by another connection.
+            Ok(Ok(_) | Err(BeatError::Write(NotStored::Unknown(_)))) | Err(_) => Ok(()),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(Fault::Slow(BEAT_INTERVAL.as_secs())),
         }
     }
 }
@@ -269,14 +317,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_says_its_epoch() {
-        assert_eq!(parse(br#"{"epoch":"abcdefgh"}"#), Epoch::parse("abcdefgh"));
-        assert_eq!(
-            parse(br#"{"epoch":"abcdefgh","since":7}"#),
-            Epoch::parse("abcdefgh")
-        );
+    fn a_beat_says_its_epoch_and_where_that_began() {
+        let epoch = Epoch::parse("abcdefgh").expect("an epoch");
+        for (text, since) in [
+            (r#"{"epoch":"abcdefgh"}"#, 9),
+            (r#"{"epoch":"abcdefgh","since":7}"#, 7),
+            (r#"{"epoch":"abcdefgh","since":12}"#, 9),
+            (r#"{"epoch":"abcdefgh","since":7,"more":1}"#, 7),
+        ] {
+            let beat = parse(text.as_bytes(), 9);
+            assert_eq!(beat, Some(Beat { epoch, since }), "{text}");
+        }
         for text in ["", "{}", "7", r#"{"epoch":"ABC"}"#, r#"{"epoch":7}"#] {
-            assert_eq!(parse(text.as_bytes()), None, "{text}");
+            assert_eq!(parse(text.as_bytes(), 9), None, "{text}");
         }
     }
 }

@@ -304,6 +304,8 @@ impl Hearer {
         match heard {
             Heard::Fence(extent) => {
                 if schedule.end_fence() {
+                    // What was subscribed before it is heard, and so are beats.
+                    self.log.note_followed();
                     self.interest.handle_fence(extent.last);
                 }
                 Ok(())

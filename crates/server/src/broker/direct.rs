@@ -186,7 +186,7 @@ impl DirectAnswer {
 }
 
 /// The status of an answer; none of a message.
-fn status_of(block: &[u8]) -> Option<u16> {
+pub(super) fn status_of(block: &[u8]) -> Option<u16> {
     let line = block.split(|byte| *byte == b'\r').next()?;
     let rest = std::str::from_utf8(line).ok()?.strip_prefix("NATS/1.0 ")?;
     rest.split(' ').next()?.parse().ok()

@@ -9,14 +9,12 @@ use super::servers::{
     Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, Servers, Stored,
     ToStore, Way, Which,
 };
+use super::storer::Storer;
 use super::stream::ensure;
 use super::{BrokerSettings, State, feed};
-use crate::nats::is_connected;
+use crate::nats::{headers, is_connected};
 use crate::nodes::Nodes;
-use async_nats::jetstream::context::{
-    AccountErrorKind, Context, ContextBuilder, PublishError, PublishErrorKind,
-};
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::context::{AccountErrorKind, Context, ContextBuilder};
 use async_nats::{Client, Event};
 use futures_util::future::BoxFuture;
 use myriad_broker::{Extent, Subjects};
@@ -28,22 +26,23 @@ use tokio::time::Instant;
 
 /// How long a request to JetStream may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Publications in the library's queue.
+/// How the name of the connection ends by which publications without history come.
+const LIVE: &str = " live";
+/// Messages in the library's queue: publications without history, and what nodes ask each other.
 const OUTGOING_MAX: usize = 64;
-/// Errors of JetStream that say that another message came first: with one replica, and with several.
-const OVERTAKEN: [u64; 2] = [10071, 10164];
-/// The one that says that the same message is being stored.
-const IN_PROCESS: u64 = 10158;
 
 /// The connections to the NATS servers of a cluster.
 #[derive(Debug)]
 pub(super) struct Jetstream {
-    /// Publications leave by it, and their acknowledgements come.
+    /// What a stream keeps leaves by it.
+    storer: Storer,
+    /// What no history keeps leaves by it, and what nodes ask each other.
     pub(super) client: Client,
+    /// Publications that depend on the message before them ask by it.
     publishing: Context,
     /// Stored messages come by it.
     reads: Client,
-    /// Of what is asked about streams, and of beats.
+    /// Streams, and messages in them, are asked about by it.
     reading: Context,
     /// What no history keeps comes by it.
     pub(super) live: Client,
@@ -70,16 +69,18 @@ impl Jetstream {
         state: &Arc<State>,
     ) -> Result<Self, BrokerError> {
         settings.nats.check()?;
-        let known = Some(Arc::clone(state));
-        let client = connect(settings, &format!("myriad {node}"), known).await?;
-        state.counts.set_connected(true);
+        let client = connect(settings, &format!("myriad {node}"), Some(OUTGOING_MAX)).await?;
         let reads = connect(settings, &format!("myriad {node} reads"), None).await?;
-        let live = connect(settings, &format!("myriad {node} live"), None).await?;
+        let live = connect(settings, &format!("myriad {node}{LIVE}"), None).await?;
+        let name = format!("myriad {node} stores");
+        let storer = Storer::connect(&settings.nats, name).await?;
+        state.counts.set_connected(true);
         let reading = context_of(&reads);
         await_jetstream(&reading).await?;
         let subjects = settings.subjects.clone();
         let nodes = Nodes::new(client.clone(), subjects.clone(), node.to_owned());
         Ok(Self {
+            storer,
             publishing: context_of(&client),
             client,
             reads,
@@ -116,34 +117,14 @@ impl Jetstream {
             last: info.state.last_sequence,
         })
     }
-
-    async fn store_message(
-        &self,
-        way: Way,
-        log: &Log,
-        message: ToStore,
-    ) -> Result<Ack, PublishError> {
-        let mut publish = PublishMessage::build()
-            .headers(message.headers)
-            .expected_stream(self.stream_of(log))
-            .payload(message.payload);
-        if let Some(id) = message.id {
-            publish = publish.message_id(id);
-        }
-        if let Some(sequence) = message.behind {
-            publish = publish.expected_last_subject_sequence(sequence);
-        }
-        let sent = self.context(way).send_publish(message.subject, publish);
-        let ack = sent.await?.await?;
-        Ok(Ack {
-            sequence: ack.sequence,
-            is_new: !ack.duplicate,
-        })
-    }
 }
 
 impl Servers for Jetstream {
-    fn is_connected(&self) -> bool {
+    fn can_store(&self) -> bool {
+        self.storer.is_connected()
+    }
+
+    fn can_send(&self) -> bool {
         is_connected(&self.client)
     }
 
@@ -230,24 +211,22 @@ impl Servers for Jetstream {
 
     fn store<'a>(
         &'a self,
-        way: Way,
         log: &'a Log,
         message: ToStore,
     ) -> BoxFuture<'a, Result<Ack, NotStored>> {
-        Box::pin(async move {
-            let stored = self.store_message(way, log, message).await;
-            stored.map_err(|error| not_stored(&error))
-        })
+        Box::pin(self.storer.store(self.stream_of(log), message))
     }
 
     fn send(&self, message: ToStore) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let ToStore {
                 subject,
-                headers,
+                headers: values,
                 payload,
                 ..
             } = message;
+            let values = values.iter();
+            let headers = headers(values.map(|(name, value)| (*name, value.as_str())));
             let sent = self.client.publish_with_headers(subject, headers, payload);
             sent.await.is_ok()
         })
@@ -258,41 +237,21 @@ impl Servers for Jetstream {
     }
 }
 
-/// Why a message is not stored. Without a leader JetStream does not answer, and says 503 in between.
-fn not_stored(error: &PublishError) -> NotStored {
-    let source = std::error::Error::source(error);
-    let said = source.and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>());
-    let code = said.map_or(0, |said| said.error_code().0);
-    let is_of_request = said.is_some_and(|said| (400..500).contains(&said.code()));
-    if OVERTAKEN.contains(&code) {
-        NotStored::Overtaken
-    } else if error.kind() == PublishErrorKind::MaxPayloadExceeded
-        || (is_of_request && code != IN_PROCESS)
-    {
-        NotStored::Refused(error.to_string())
-    } else {
-        NotStored::Unknown(error.to_string())
-    }
-}
-
-/// Connects. With a state, as the connection that publications leave by.
+/// Connects. At most so many messages wait in the library. When the connection is lost, it keeps them, and sends them by the next one,
+/// however late.
 async fn connect(
     settings: &BrokerSettings,
     name: &str,
-    state: Option<Arc<State>>,
+    outgoing_max: Option<usize>,
 ) -> Result<Client, NatsError> {
     let options = settings.nats.options(name).await?;
-    // What is in the library's queue when a connection is lost is sent by the next one, however late.
-    let options = match state {
-        Some(_) => options.client_capacity(OUTGOING_MAX),
+    let options = match outgoing_max {
+        Some(count) => options.client_capacity(count),
         None => options,
     };
     let name = name.to_owned();
     let options = options.event_callback(move |event| {
-        match &state {
-            Some(state) => note(&event, state),
-            None => note_incoming(&event, &name),
-        }
+        note(&event, &name);
         std::future::ready(())
     });
     settings.nats.connect_with(options).await
@@ -322,35 +281,22 @@ fn context_of(client: &Client) -> Context {
         .build(client.clone())
 }
 
-/// Tells the log what happens to a connection by which messages come.
-fn note_incoming(event: &Event, name: &str) {
+/// Tells the log what happens to a connection.
+fn note(event: &Event, name: &str) {
+    let is_live = name.ends_with(LIVE);
     match event {
-        Event::SlowConsumer(_) => tracing::warn!(
+        Event::SlowConsumer(_) if is_live => tracing::warn!(
             "this node reads publications without history too slowly: some of them are lost"
         ),
         Event::Disconnected => {
             tracing::info!("connection {name:?} to NATS is lost; it is made again");
         }
+        Event::LameDuckMode => {
+            tracing::info!("a NATS server asks connection {name:?} to go to another");
+        }
+        Event::ServerError(error) => {
+            tracing::warn!("a NATS server says to connection {name:?}: {error}");
+        }
         event => tracing::debug!("connection {name:?} to NATS: {event}"),
-    }
-}
-
-/// Tells the log what happens to the connection that publications leave by.
-fn note(event: &Event, state: &State) {
-    match event {
-        Event::Connected => {
-            state.counts.set_connected(true);
-            tracing::info!("the broker is connected");
-        }
-        Event::Disconnected => {
-            state.counts.set_connected(false);
-            tracing::warn!(
-                "the broker is disconnected: clients stay, publications are refused until it is back"
-            );
-        }
-        Event::LameDuckMode => tracing::info!("a NATS server asks its clients to go to another"),
-        Event::ServerError(error) => tracing::warn!("a NATS server says: {error}"),
-        Event::ClientError(error) => tracing::debug!("the connection to NATS: {error}"),
-        Event::SlowConsumer(_) | Event::Draining | Event::Closed => {}
     }
 }

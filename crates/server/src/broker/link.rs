@@ -3,6 +3,7 @@
 use super::State;
 use super::acknowledged::{Acknowledged, Acknowledgements};
 use super::answers::{Answers, Waiter};
+use super::beat::Mark;
 use super::fill_budget::{FILL_BYTES_MAX, FillBudget, FillLimits};
 use super::remarks::Remarks;
 use super::servers::Servers;
@@ -82,7 +83,7 @@ pub(super) struct Log {
 struct Known {
     answers: Answers,
     read: ReadUpTo,
-    /// Where the epoch began, and the one before it.
+    /// Where the epoch began here, and the one before it.
     began: u64,
     former: Option<Epoch>,
     /// Messages of this node that the stream has acknowledged in this epoch.
@@ -90,7 +91,9 @@ struct Known {
     /// The stream is not what this node has read: positions mean nothing until it is opened again.
     is_suspect: bool,
     /// This node reads or hears the stream, and no fault is known.
-    is_open: bool,
+    is_followed: bool,
+    /// An epoch, and where its first beat stands.
+    since: Option<(Epoch, u64)>,
     /// The channels that this node hears, where it does not read the log whole.
     heard: HashSet<Arc<str>>,
 }
@@ -148,17 +151,17 @@ impl Log {
         self.lock().heard.contains(channel)
     }
 
-    /// A publication is stored there: gives the waiter back if this node has read as far already. Or if it does not read the channel, and
-    /// would have heard of another epoch.
+    /// A publication is stored there: gives the waiter back if it may be answered now. A node that reads the channel has read it then. One
+    /// that does not read the channel hears the stream, and so knows its epoch.
     pub(super) fn wait(
         &self,
         sequence: u64,
         waiter: Waiter,
-        is_read: bool,
+        reads_channel: bool,
         now: Instant,
     ) -> Option<Waiter> {
         let mut known = self.lock();
-        let has_read = known.read.position >= sequence || (!is_read && known.is_open);
+        let has_read = known.read.position >= sequence || (!reads_channel && known.is_followed);
         if has_read && !known.is_suspect {
             return Some(waiter);
         }
@@ -191,12 +194,15 @@ impl Log {
     /// The epoch of a place; none while that is not known.
     pub(super) fn epoch_of(&self, sequence: u64) -> Option<Epoch> {
         let known = self.lock();
+        let since = known.since.filter(|(of, _)| known.read.epoch == Some(*of));
+        let began = since.map_or(known.began, |(_, since)| known.began.max(since));
         if known.is_suspect {
             None
-        } else if sequence > known.began {
+        } else if sequence > began {
             known.read.epoch
         } else {
-            known.former
+            // A node that came later has read what stands there in this epoch.
+            known.former.or(known.read.epoch)
         }
     }
 
@@ -246,17 +252,22 @@ impl Log {
     }
 
     /// The stream was opened again, and looked at.
-    pub(super) fn note_opened(&self) {
+    pub(super) fn note_opened(&self, mark: &Mark) {
         let mut known = self.lock();
         known.is_suspect = false;
-        known.is_open = true;
+        known.since = Some((mark.epoch, mark.since));
+    }
+
+    /// This node reads the stream, or hears it: it comes to know of another epoch.
+    pub(super) fn note_followed(&self) {
+        self.lock().is_followed = true;
     }
 
     /// The stream cannot be read or heard. If it has lost its end, what is acknowledged from now on may stand behind that.
     pub(super) fn note_fault(&self) {
         let mut known = self.lock();
         known.acknowledged.doubt_newest(0);
-        known.is_open = false;
+        known.is_followed = false;
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -377,6 +388,16 @@ mod tests {
         ReadUpTo { epoch, position }
     }
 
+    /// The mark of an epoch.
+    fn mark(epoch: u64) -> Mark {
+        Mark {
+            epoch: Epoch::new(epoch),
+            sequence: 9,
+            since: 5,
+            stored_ns: 0,
+        }
+    }
+
     /// A message is sent and acknowledged; `before` is how far the stream reached until then.
     fn acknowledge(log: &Log, sequence: u64, before: ReadUpTo) {
         let now = Instant::now();
@@ -401,7 +422,7 @@ mod tests {
         assert_eq!(before, read(1, 9));
         acknowledge(&log, 9, before);
         assert!(log.is_suspect(), "it has the place of another one");
-        log.note_opened();
+        log.note_opened(&mark(1));
         assert!(!log.is_suspect());
     }
 
@@ -419,6 +440,28 @@ mod tests {
         log.note_read(read(2, 7), 6);
         assert!(!log.is_suspect());
         assert_eq!(log.known_up_to(), read(2, 7));
+    }
+
+    #[test]
+    fn a_place_has_the_epoch_of_the_beat_before_it() {
+        let log = log();
+        log.note_read(read(1, 5), 0);
+        log.note_opened(&mark(2));
+        assert_eq!(
+            log.epoch_of(7),
+            Some(Epoch::new(1)),
+            "nothing is read of it"
+        );
+        // All of it is read anew.
+        log.note_read(read(2, 0), 0);
+        let epochs = [4, 5, 6, 9].map(|place| log.epoch_of(place));
+        let expected = [1, 1, 2, 2].map(|epoch| Some(Epoch::new(epoch)));
+        assert_eq!(epochs, expected);
+        // The beat of the next one is heard.
+        log.note_read(read(3, 12), 12);
+        let epochs = [11, 12, 13].map(|place| log.epoch_of(place));
+        let expected = [2, 2, 3].map(|epoch| Some(Epoch::new(epoch)));
+        assert_eq!(epochs, expected);
     }
 
     #[test]

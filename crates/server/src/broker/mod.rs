@@ -8,7 +8,7 @@
 //!
 //! What is asked of the servers goes through one seam ([`servers`]). NATS is behind it ([`jetstream`]), or the simulator of the tests.
 //!
-//! The connection also carries what nodes ask each other ([`crate::nodes`]). What can be decided without I/O is in the crate
+//! One of the connections also carries what nodes ask each other ([`crate::nodes`]). What can be decided without I/O is in the crate
 //! `myriad-broker`.
 
 mod acknowledged;
@@ -35,6 +35,7 @@ mod remarks;
 mod servers;
 mod settings;
 mod store;
+mod storer;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -164,7 +165,7 @@ impl Broker {
         }
     }
 
-    /// Publishes or refuses what is left, and waits until the thread has ended: 3.5 s for the publications and 1 s to flush, at most. Call it
+    /// Publishes or refuses what is left, and waits until the thread has ended: 4 s for the publications and 1 s to flush, at most. Call it
     /// once, when nobody publishes any more.
     pub(crate) async fn finish(&mut self) {
         self.state.finish.notify_one();

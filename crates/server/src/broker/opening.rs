@@ -93,8 +93,12 @@ impl Opening {
             return Err(Fault::Changed);
         }
         *self = Self::default();
-        log.note_opened();
-        beat.begin(mark.sequence);
+        log.note_opened(&mark);
+        beat.begin(&mark);
+        if known.epoch.is_some_and(|known| known != mark.epoch) {
+            let (stream, epoch, since) = (link.stream_of(log), mark.epoch.as_str(), mark.since);
+            tracing::warn!("stream {stream} has epoch {epoch} from place {since} on");
+        }
         Ok(mark)
     }
 

@@ -25,7 +25,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_millis(3_500);
 const UNDER_WAY_MAX: usize = 1_024;
 /// How often publishers are looked at that have waited too long.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a publisher waits for the epoch of its publication beyond that. A server answers in some milliseconds.
+/// How long the epoch of a publication is looked for that this node has not read in time. A server answers in some milliseconds.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A publication that no history keeps, on its way.
@@ -160,14 +160,21 @@ impl Publisher {
     }
 
     fn handle_submission(&mut self, submission: Submission) {
-        if !self.link.servers.is_connected() {
+        let log = self.log_of(&submission.channel);
+        let log = log.filter(|_| !submission.skip_history);
+        let servers = &self.link.servers;
+        let can_leave = match log {
+            Some(_) => servers.can_store(),
             // What the client library would keep for later would come when nobody counts on it any more.
+            None => servers.can_send(),
+        };
+        if !can_leave {
             return self.refuse(submission.asker.map(Waiter::Publisher));
         }
         let origin = self.next_origin(submission.sender);
-        match self.log_of(&submission.channel) {
-            Some(log) if !submission.skip_history => self.store(submission, log, origin),
-            _ => self.publish_live(submission, origin),
+        match log {
+            Some(log) => self.store(submission, log, origin),
+            None => self.publish_live(submission, origin),
         }
     }
 
@@ -178,7 +185,7 @@ impl Publisher {
             // There is no history.
             return self.homes.answer_remover(id, true);
         };
-        if !self.link.servers.is_connected() {
+        if !self.link.servers.can_store() {
             return self.refuse(Some(waiter));
         }
         let removal = Envelope::removal(self.next_origin(None));
@@ -290,10 +297,10 @@ impl Publisher {
                 match stored {
                     Ok(sequence) => {
                         self.count(Outcome::Stored);
-                        let is_read = !self.link.by_channel || log.hears(&channel);
+                        let reads_channel = !self.link.by_channel || log.hears(&channel);
                         let now = Instant::now();
                         let read = waiter
-                            .and_then(|waiter| log.wait(sequence, waiter, is_read, now))
+                            .and_then(|waiter| log.wait(sequence, waiter, reads_channel, now))
                             .map(|waiter| (sequence, waiter));
                         answer(&*self.homes, &log, read.into_iter().collect());
                     }
@@ -319,8 +326,8 @@ impl Publisher {
             Ended::Looked { log, stored, last } => {
                 answer_in(&*self.homes, stored, |sequence| {
                     let known = log.epoch_of(sequence)?;
-                    let beat = last.filter(|beat| beat.sequence < sequence);
-                    // Without an answer the epoch may be over. Whoever recovers from there is told so.
+                    // Without a beat the epoch that is known may be over. Whoever recovers from there is told so.
+                    let beat = last.filter(|beat| beat.since < sequence);
                     Some(beat.and_then(|beat| beat.epoch).unwrap_or(known))
                 });
             }
@@ -330,10 +337,12 @@ impl Publisher {
     /// Answers those who have waited long enough, and refuses all that wait while there is no connection.
     fn check(&mut self, under_way: &UnderWay) {
         let now = Instant::now();
-        let is_connected = self.link.servers.is_connected();
+        let servers = &self.link.servers;
+        let (can_store, can_send) = (servers.can_store(), servers.can_send());
+        let counts = &self.link.state.counts;
+        counts.set_connected(can_store && can_send);
         let mut count = self.live.under_way();
-        let overdue = |deadline: Instant| !is_connected || deadline <= now;
-        let live = self.live.take_if(|live| overdue(live.deadline));
+        let live = self.live.take_if(|live| !can_send || live.deadline <= now);
         let mut refused: Vec<_> = live.into_iter().map(|live| live.waiter).collect();
         for (line, log) in self.lines.iter_mut().zip(&self.link.logs) {
             count += line.under_way();
@@ -342,7 +351,7 @@ impl Publisher {
                 let (link, log) = (Arc::clone(&self.link), Arc::clone(log));
                 under_way.push(Box::pin(look_for_epoch(link, log, stored)));
             }
-            let stored = line.take_if(|pending| overdue(pending.deadline));
+            let stored = line.take_if(|pending| !can_store || pending.deadline <= now);
             refused.extend(stored.into_iter().map(|pending| pending.waiter));
         }
         self.link.state.counts.set_under_way(count);
@@ -379,13 +388,13 @@ impl Publisher {
 async fn send(link: Arc<Link>, channel: Box<str>, live: Live) -> Ended {
     let message = ToStore {
         subject: live.subject,
-        headers: store::headers_of(&live.envelope),
+        headers: live.envelope.headers(),
         payload: Bytes::copy_from_slice(live.envelope.data()),
         ..ToStore::default()
     };
     let servers = &link.servers;
     let sent = timeout_at(live.deadline, servers.send(message)).await;
-    let is_sent = servers.is_connected() && sent == Ok(true);
+    let is_sent = servers.can_send() && sent == Ok(true);
     Ended::Sent {
         channel,
         waiter: live.waiter,

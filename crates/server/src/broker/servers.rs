@@ -8,7 +8,7 @@ use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use myriad_broker::Extent;
+use myriad_broker::{Extent, Header};
 use myriad_nats::raw::Sid;
 use myriad_shard::Told;
 use std::collections::HashMap;
@@ -21,13 +21,12 @@ use tokio::task::unconstrained;
 /// Subjects whose last messages are asked for at once: JetStream answers for 1,024 at most.
 pub(super) const SUBJECTS_ASKED_MAX: usize = 1_000;
 
-/// The connection by which something is asked.
+/// The connection by which a message is looked for.
 ///
-/// A message that the client library cannot parse costs the connection that it comes by, and all that is on its way there. So what
-/// strangers write comes by another connection than publications leave by.
+/// Each has its own: an answer that is late on one holds up nobody on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Publications leave by it.
+    /// Publications that depend on the message before them ask by it.
     Publishing,
     /// Stored messages come by it.
     Reading,
@@ -61,7 +60,7 @@ pub(super) enum Which<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToStore {
     pub(super) subject: String,
-    pub(super) headers: HeaderMap,
+    pub(super) headers: Vec<Header>,
     pub(super) payload: Bytes,
     /// Of two messages with one id the stream takes one.
     pub(super) id: Option<String>,
@@ -245,8 +244,11 @@ impl dyn Listener + '_ {
 
 /// The servers, and the connections to them.
 pub(super) trait Servers: Debug + Send + Sync {
-    /// Whether publications reach them now, as far as this node knows.
-    fn is_connected(&self) -> bool;
+    /// Whether messages that streams keep reach them now, as far as this node knows.
+    fn can_store(&self) -> bool;
+
+    /// Whether messages that no stream keeps reach them now, as far as this node knows.
+    fn can_send(&self) -> bool;
 
     /// Opens a log's stream: it is made if it is missing, and widened if it keeps too little.
     ///
@@ -314,12 +316,8 @@ pub(super) trait Servers: Debug + Send + Sync {
     ///
     /// # Errors
     /// It was not stored, or nobody knows.
-    fn store<'a>(
-        &'a self,
-        way: Way,
-        log: &'a Log,
-        message: ToStore,
-    ) -> BoxFuture<'a, Result<Ack, NotStored>>;
+    fn store<'a>(&'a self, log: &'a Log, message: ToStore)
+    -> BoxFuture<'a, Result<Ack, NotStored>>;
 
     /// Sends a message that no stream keeps. False if it has not left.
     fn send(&self, message: ToStore) -> BoxFuture<'_, bool>;

@@ -11,8 +11,6 @@ use super::link::{Link, Log};
 use super::live::envelope_of;
 use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, Stored, ToStore, Way, Which};
-use crate::nats::headers;
-use async_nats::header::{HeaderMap, NATS_ROLLUP};
 use bytes::Bytes;
 use myriad_broker::{Envelope, Version, version_behind};
 use myriad_shard::Permit;
@@ -26,6 +24,8 @@ const ATTEMPT_MIN: Duration = Duration::from_millis(300);
 const ATTEMPT_MAX: Duration = Duration::from_millis(1_500);
 /// Between two attempts: JetStream has no leader, or is still storing the first.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+/// The header of a message that takes the place of all others of its subject.
+pub(super) const ROLLUP: &str = "Nats-Rollup";
 /// What a message depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -83,8 +83,7 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
     let mut patience = ATTEMPT_MIN;
     loop {
         let now = Instant::now();
-        // What the client library would keep for later would come when nobody counts on it any more.
-        if now >= pending.deadline || !link.servers.is_connected() {
+        if now >= pending.deadline || !link.servers.can_store() {
             return Err(Outcome::Unavailable);
         }
         let until = pending.deadline.min(now + patience);
@@ -107,7 +106,11 @@ pub(super) async fn store(link: &Link, channel: &str, pending: &Pending) -> Resu
                 }
                 return Err(Outcome::Refused);
             }
-            Ok(Attempt::Again) => sleep_until(pending.deadline.min(now + ATTEMPT_PAUSE)).await,
+            Ok(Attempt::Again) => {
+                // From now on: the connection may have been lost long after the attempt began, and is soon made again.
+                let over = Instant::now() + ATTEMPT_PAUSE;
+                sleep_until(pending.deadline.min(over)).await;
+            }
             Err(_) => {}
         }
     }
@@ -129,9 +132,9 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
             Err(_) => return Attempt::Again,
         }
     }
-    let mut headers = headers_of(&envelope);
+    let mut headers = envelope.headers();
     if pending.order == Order::Removal {
-        headers.insert(NATS_ROLLUP, "sub");
+        headers.push((ROLLUP, "sub".to_owned()));
     }
     let message = ToStore {
         subject: pending.subject.clone(),
@@ -141,7 +144,7 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
         behind,
     };
     let servers = &link.servers;
-    match servers.store(Way::Publishing, &pending.log, message).await {
+    match servers.store(&pending.log, message).await {
         Ok(ack) => Attempt::Stored {
             sequence: ack.sequence,
             // If it was there before, an attempt of ours has stored it, or another publication with the same key.
@@ -201,10 +204,4 @@ pub(super) fn is_from(stored: &Stored, node: &str, serial: u64) -> bool {
 fn is_ours(stored: &Stored, pending: &Pending) -> bool {
     let origin = pending.envelope.origin.as_ref();
     origin.is_some_and(|origin| is_from(stored, &origin.node, origin.serial))
-}
-
-/// The headers of a message.
-pub(super) fn headers_of(envelope: &Envelope) -> HeaderMap {
-    let values = envelope.headers();
-    headers(values.iter().map(|(name, value)| (*name, value.as_str())))
 }

@@ -20,7 +20,8 @@ use super::{CHANNELS, STREAM_NAMESPACE};
 use crate::broker::beat::parse;
 use crate::broker::live::envelope_of;
 use crate::broker::servers::{Ack, NotStored, Stored, ToStore, Which};
-use async_nats::header::NATS_ROLLUP;
+use crate::broker::store::ROLLUP;
+use crate::nats::headers;
 use listener::Listeners;
 use myriad_broker::{Class, Extent, Subjects};
 use myriad_reactor::sim::Prng;
@@ -83,7 +84,7 @@ impl Stream {
 /// Whether a message takes the place of all others of its subject.
 fn rolls_up(entry: &Stored) -> bool {
     let headers = entry.headers.as_ref();
-    headers.is_some_and(|headers| headers.get(NATS_ROLLUP).is_some())
+    headers.is_some_and(|headers| headers.get(ROLLUP).is_some())
 }
 
 /// What all servers know.
@@ -263,7 +264,13 @@ impl Cloud {
         let class = Class::of(Some(STREAM_NAMESPACE));
         let subject = state.subjects.beat(&class);
         for epoch in epochs {
-            let text = format!(r#"{{"epoch":"{}"}}"#, epoch.as_str());
+            let last = state.stream.last_of(&subject);
+            let last = last.and_then(|last| parse(&last.payload, last.sequence));
+            let since = match last.filter(|last| last.epoch == *epoch) {
+                Some(last) => format!(r#","since":{}"#, last.since),
+                None => String::new(),
+            };
+            let text = format!(r#"{{"epoch":"{}"{since}}}"#, epoch.as_str());
             let message = ToStore {
                 subject: subject.clone(),
                 payload: text.into(),
@@ -289,7 +296,7 @@ impl Cloud {
                 is_new: false,
             });
         }
-        let is_repeated = state.repeats_beat && parse(&message.payload).is_some();
+        let is_repeated = state.repeats_beat && parse(&message.payload, 0).is_some();
         let again = is_repeated.then(|| ToStore {
             subject: message.subject.clone(),
             payload: message.payload.clone(),
@@ -308,11 +315,12 @@ impl Cloud {
         // Two messages never have one time.
         state.stored_ns = self.now_ns().max(state.stored_ns + 1);
         let is_spoiled = *message.payload == *RUBBISH.as_bytes();
+        let values = message.headers.iter();
         let stored = Stored {
             sequence,
             stored_ns: state.stored_ns,
             subject: message.subject.into(),
-            headers: Some(message.headers),
+            headers: Some(headers(values.map(|(name, value)| (*name, value.as_str())))),
             payload: message.payload,
             is_spoiled,
         };

@@ -70,7 +70,11 @@ impl OneChannel {
 }
 
 impl Servers for OneChannel {
-    fn is_connected(&self) -> bool {
+    fn can_store(&self) -> bool {
+        true
+    }
+
+    fn can_send(&self) -> bool {
         true
     }
 
@@ -140,12 +144,7 @@ impl Servers for OneChannel {
         unreachable!("pages say enough")
     }
 
-    fn store<'a>(
-        &'a self,
-        _: Way,
-        _: &'a Log,
-        _: ToStore,
-    ) -> BoxFuture<'a, Result<Ack, NotStored>> {
+    fn store<'a>(&'a self, _: &'a Log, _: ToStore) -> BoxFuture<'a, Result<Ack, NotStored>> {
         unreachable!("nobody publishes")
     }
 

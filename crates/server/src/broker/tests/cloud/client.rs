@@ -131,8 +131,12 @@ impl Client {
 }
 
 impl Servers for Client {
-    fn is_connected(&self) -> bool {
+    fn can_store(&self) -> bool {
         !self.connection().is_down
+    }
+
+    fn can_send(&self) -> bool {
+        self.can_store()
     }
 
     fn open<'a>(&'a self, _log: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>> {
@@ -227,7 +231,6 @@ impl Servers for Client {
 
     fn store<'a>(
         &'a self,
-        _way: Way,
         _log: &'a Log,
         message: ToStore,
     ) -> BoxFuture<'a, Result<Ack, NotStored>> {
@@ -239,7 +242,7 @@ impl Servers for Client {
                 is_late.then(|| message.clone())
             };
             if let Some(late) = late
-                && self.is_connected()
+                && self.can_store()
             {
                 self.cloud.lock().late.push(late);
             }

@@ -1,0 +1,291 @@
+//! Against a NATS server that the tests play.
+
+use super::*;
+use bytes::Bytes;
+use myriad_nats::Sid;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::join;
+use tokio::net::{TcpListener, TcpStream};
+
+const STREAM: &str = "my-~";
+
+/// A server that waits for connections.
+struct Server {
+    listener: TcpListener,
+    nats: Nats,
+}
+
+/// The server's end of a connection.
+struct Peer(BufReader<TcpStream>);
+
+impl Server {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let nats = Nats::at(format!("nats://{address}"));
+        Self { listener, nats }
+    }
+
+    /// Lets the next client in.
+    async fn let_in(&self, info: &str) -> Peer {
+        let (stream, _) = self.listener.accept().await.unwrap();
+        let mut peer = Peer(BufReader::new(stream));
+        peer.say(&format!("INFO {info}\r\n")).await;
+        assert!(peer.line().await.starts_with("CONNECT "));
+        assert_eq!(peer.line().await, "PING");
+        peer.say("PONG\r\n").await;
+        peer
+    }
+
+    /// A storer, and the server's end of its connection.
+    async fn connect(&self) -> (Storer, Peer) {
+        let connecting = Storer::connect(&self.nats, "test".to_owned());
+        let (storer, mut peer) = join!(connecting, self.let_in("{}"));
+        peer.subscribed().await;
+        (storer.unwrap(), peer)
+    }
+}
+
+impl Peer {
+    async fn say(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    async fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).await.unwrap();
+        line.trim_end().to_owned()
+    }
+
+    async fn subscribed(&mut self) {
+        assert!(self.line().await.starts_with("SUB _INBOX."));
+    }
+
+    /// The next message: its reply subject, and its headers and payload.
+    async fn message(&mut self) -> (String, String) {
+        let line = self.line().await;
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["HPUB", "my.h.~.a", reply, _, bytes] = words[..] else {
+            panic!("{line}");
+        };
+        let mut body = vec![0; bytes.parse::<usize>().unwrap() + 2];
+        self.0.read_exact(&mut body).await.unwrap();
+        (reply.to_owned(), String::from_utf8(body).unwrap())
+    }
+
+    async fn answer(&mut self, reply: &str, payload: &str) {
+        let bytes = payload.len();
+        self.say(&format!("MSG {reply} 1 {bytes}\r\n{payload}\r\n"))
+            .await;
+    }
+}
+
+fn message(payload: &'static str) -> ToStore {
+    ToStore {
+        subject: "my.h.~.a".to_owned(),
+        headers: vec![("Myriad-Format", "json".to_owned())],
+        payload: Bytes::from_static(payload.as_bytes()),
+        id: Some("7".to_owned()),
+        behind: Some(5),
+    }
+}
+
+async fn store(storer: &Storer, payload: &'static str) -> Result<Ack, NotStored> {
+    storer.store(STREAM.to_owned(), message(payload)).await
+}
+
+fn place(sequence: u64) -> String {
+    format!(r#"{{"stream":"{STREAM}","seq":{sequence}}}"#)
+}
+
+#[tokio::test]
+async fn each_is_told_where_its_message_stands() {
+    let (storer, mut peer) = Server::start().await.connect().await;
+    let serve = async {
+        let (first, body) = peer.message().await;
+        let expected = "NATS/1.0\r\nMyriad-Format: json\r\nNats-Expected-Stream: my-~\r\nNats-Msg-Id: 7\r\n\
+             Nats-Expected-Last-Subject-Sequence: 5\r\n\r\n1\r\n";
+        assert_eq!(body, expected);
+        let (second, _) = peer.message().await;
+        peer.answer(&second, &place(9)).await;
+        peer.answer(&first, &place(8)).await;
+    };
+    let (first, second, ()) = join!(store(&storer, "1"), store(&storer, "2"), serve);
+    let places = [first, second].map(|ack| ack.unwrap().sequence);
+    assert_eq!(places, [8, 9]);
+}
+
+#[tokio::test]
+async fn who_waits_on_a_connection_that_is_lost_is_told_and_it_is_made_again() {
+    let server = Server::start().await;
+    let (storer, mut peer) = server.connect().await;
+    let lose = async {
+        peer.message().await;
+        drop(peer);
+    };
+    let (stored, ()) = join!(store(&storer, "1"), lose);
+    assert!(matches!(stored, Err(NotStored::Unknown(_))));
+    let mut peer = server.let_in("{}").await;
+    peer.subscribed().await;
+    let serve = async {
+        let (reply, _) = peer.message().await;
+        peer.answer(&reply, &place(8)).await;
+        peer
+    };
+    let (stored, _peer) = join!(store(&storer, "2"), serve);
+    assert_eq!(stored.unwrap().sequence, 8);
+    assert!(storer.is_connected());
+}
+
+#[tokio::test]
+async fn another_server_is_found_where_the_first_one_named_it() {
+    let (first, second) = (Server::start().await, Server::start().await);
+    let other = second.listener.local_addr().unwrap();
+    let info = format!(r#"{{"connect_urls":["{other}"]}}"#);
+    let connecting = Storer::connect(&first.nats, "test".to_owned());
+    let (storer, peer) = join!(connecting, first.let_in(&info));
+    drop((peer, first));
+    let storer = storer.unwrap();
+    let mut peer = second.let_in("{}").await;
+    peer.subscribed().await;
+    let serve = async {
+        let (reply, _) = peer.message().await;
+        peer.answer(&reply, &place(8)).await;
+        peer
+    };
+    let (stored, _peer) = join!(store(&storer, "1"), serve);
+    assert_eq!(stored.unwrap().sequence, 8);
+}
+
+#[tokio::test]
+async fn what_a_server_forbids_costs_nobody_else_an_acknowledgement() {
+    let (storer, mut peer) = Server::start().await.connect().await;
+    let serve = async {
+        let (reply, _) = peer.message().await;
+        peer.say("-ERR 'Permissions Violation for Publish to \"b\"'\r\n")
+            .await;
+        peer.answer(&reply, &place(8)).await;
+    };
+    let (stored, ()) = join!(store(&storer, "1"), serve);
+    assert_eq!(stored.unwrap().sequence, 8);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused_and_costs_nothing() {
+    let server = Server::start().await;
+    let connecting = Storer::connect(&server.nats, "test".to_owned());
+    let (storer, mut peer) = join!(connecting, server.let_in(r#"{"max_payload":200}"#));
+    let storer = storer.unwrap();
+    peer.subscribed().await;
+    let large: &str = "x".repeat(100).leak();
+    let refused = store(&storer, large).await;
+    assert!(matches!(&refused, Err(NotStored::Refused(why)) if why.contains("200 (max_payload)")));
+    let serve = async {
+        let (reply, _) = peer.message().await;
+        peer.answer(&reply, &place(8)).await;
+    };
+    let (stored, ()) = join!(store(&storer, "1"), serve);
+    assert_eq!(stored.unwrap().sequence, 8);
+}
+
+#[tokio::test]
+async fn who_gives_up_while_a_server_does_not_read_leaves_nothing_behind() {
+    let (storer, mut peer) = Server::start().await.connect().await;
+    // The server reads nothing. More is asked for than the sockets' buffers take.
+    let large: &str = "x".repeat(1 << 20).leak();
+    let many = (0..64).map(|_| store(&storer, large));
+    let all = futures_util::future::join_all(many);
+    assert!(timeout(Duration::from_millis(200), all).await.is_err());
+    let serve = async {
+        let mut written = 0;
+        loop {
+            let (reply, body) = peer.message().await;
+            if body.ends_with("\r\n1\r\n") {
+                peer.answer(&reply, &place(8)).await;
+                return written;
+            }
+            written += 1;
+        }
+    };
+    let (stored, written) = join!(store(&storer, "1"), serve);
+    assert_eq!(stored.unwrap().sequence, 8);
+    // Those that had left, and one that passed the bound.
+    assert!(written < 32, "{written}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_ever() {
+    let (requests, _received) = channel(1);
+    let storer = Storer {
+        requests,
+        is_connected: Arc::default(),
+    };
+    let waited = store(&storer, "1").await;
+    assert!(matches!(waited, Err(NotStored::Unknown(why)) if why.contains("5 s")));
+}
+
+fn answer(headers: Option<&'static str>, payload: &str) -> RawMessage {
+    RawMessage {
+        subject: "_INBOX.a.7".into(),
+        sid: Sid(1),
+        reply: None,
+        headers: headers.map(|headers| Bytes::from_static(headers.as_bytes())),
+        payload: payload.to_owned().into(),
+    }
+}
+
+fn said(payload: &str) -> Result<Ack, NotStored> {
+    acknowledgement(&answer(None, payload), STREAM)
+}
+
+#[test]
+fn an_acknowledgement_is_of_its_stream_and_has_a_place() {
+    for (payload, sequence, is_new) in [
+        (r#"{"stream":"my-~","seq":7}"#, 7, true),
+        (
+            r#"{"stream":"my-~","domain":"d","seq":8,"duplicate":true}"#,
+            8,
+            false,
+        ),
+    ] {
+        let ack = said(payload).expect("it is stored");
+        assert_eq!((ack.sequence, ack.is_new), (sequence, is_new));
+    }
+    for none in [
+        "{}",
+        r#"{"stream":"my-~"}"#,
+        r#"{"stream":"my-~","seq":0}"#,
+        r#"{"stream":"other","seq":7}"#,
+        "",
+        "{",
+    ] {
+        assert!(matches!(said(none), Err(NotStored::Unknown(_))), "{none}");
+    }
+}
+
+#[test]
+fn it_is_told_why_a_message_is_not_stored() {
+    let error = |code: u16, err_code: u64| {
+        let text =
+            format!(r#"{{"error":{{"code":{code},"err_code":{err_code},"description":"why"}}}}"#);
+        said(&text).expect_err("it is not stored")
+    };
+    for code in OVERTAKEN {
+        assert!(matches!(error(400, code), NotStored::Overtaken), "{code}");
+    }
+    let refused = error(400, 10054);
+    assert!(matches!(&refused, NotStored::Refused(why) if why == "why (400, 10054)"));
+    for (code, err_code) in [(409, IN_PROCESS), (503, 10077)] {
+        let error = error(code, err_code);
+        assert!(matches!(error, NotStored::Unknown(_)), "{error}");
+    }
+    let none = acknowledgement(&answer(Some("NATS/1.0 503\r\n\r\n"), ""), STREAM);
+    assert!(matches!(none, Err(NotStored::Unknown(why)) if why.contains("503")));
+}
+
+#[test]
+fn a_block_has_as_many_bytes_as_are_counted() {
+    let headers = [("A", "1"), ("Bc", "")];
+    let block = "NATS/1.0\r\nA: 1\r\nBc: \r\n\r\n";
+    assert_eq!(block_bytes(headers.into_iter()), block.len());
+}
