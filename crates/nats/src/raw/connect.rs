@@ -113,8 +113,18 @@ impl Nats {
         let mut servers: Vec<ServerAddr> =
             url.split(',').filter_map(|it| it.parse().ok()).collect();
         servers.sort_by_cached_key(|_| u64::from_ne_bytes(random()));
-        let found = found.iter().filter_map(|it| it.parse().ok());
-        let others: Vec<ServerAddr> = found.filter(|it| !servers.contains(it)).collect();
+        // Nobody between us may talk a connection out of the TLS that the URL demands.
+        let scheme = match servers.iter().any(ServerAddr::tls_required) {
+            true => "tls",
+            false => "nats",
+        };
+        let found = found.iter().map(|it| format!("{scheme}://{it}"));
+        let found = found.filter_map(|it| it.parse().ok());
+        let is_new = |one: &ServerAddr| {
+            let mut known = servers.iter();
+            !known.any(|it| (it.host(), it.port()) == (one.host(), one.port()))
+        };
+        let others: Vec<ServerAddr> = found.filter(is_new).collect();
         servers.extend(others);
         let mut failures = Vec::new();
         for server in &servers {
@@ -166,7 +176,7 @@ impl Nats {
         let stream = stream.map_err(AttemptError::Connect)?;
         stream.set_nodelay(true).map_err(AttemptError::Connect)?;
         let mut link = Link::over(Box::new(stream));
-        let info = match link.next_op().await? {
+        let mut info = match link.next_op().await? {
             Op::Info(info) => Info::parse(&info)?,
             Op::Error(text) => return Err(RawError::Server(text).into()),
             _ => return Err(AttemptError::NoInfo),
@@ -183,6 +193,10 @@ impl Nats {
         link.outgoing.line(format_args!("CONNECT {hello}"));
         link.outgoing.line(format_args!("PING"));
         expect_pong(&mut link).await?;
+        if has_tls {
+            // It came before TLS, and so from anybody. What comes by TLS names them again.
+            info.connect_urls.clear();
+        }
         link.note_info(info);
         Ok(link)
     }

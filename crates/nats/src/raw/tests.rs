@@ -428,3 +428,13 @@ async fn connecting_can_be_left_to_another_thread() {
 async fn a_subject_with_a_space_is_a_fault_of_ours() {
     connected().1.subscribe("a 1\r\nPUB b");
 }
+
+#[tokio::test]
+async fn a_found_server_has_tls_where_the_url_demands_it() {
+    let server = Server::start().await;
+    let found = [server.nats.url.replace("nats://", "")];
+    let nats = Nats::at("tls://127.0.0.1:1");
+    let (_peer, refused) = join!(server.greet("{}"), nats.connect_raw_or("test", &found));
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("it has no TLS"), "{said}");
+}
