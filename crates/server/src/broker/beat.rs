@@ -40,7 +40,7 @@ pub(super) struct LastBeat {
     /// None if it is no beat: somebody else wrote it.
     pub(super) epoch: Option<Epoch>,
     pub(super) sequence: u64,
-    /// Where its epoch began.
+    /// Where its epoch began; if it is no beat, its own place.
     pub(super) since: u64,
 }
 
@@ -106,13 +106,9 @@ pub(super) struct StoredBeats<'a> {
 
 impl StoredBeats<'_> {
     /// The last beat, as the stream's leader has it; none if there is none.
-    pub(super) async fn last(&self) -> Result<Option<LastBeat>, BeatError> {
+    pub(super) async fn last(&self, way: Way) -> Result<Option<LastBeat>, BeatError> {
         let which = Which::LastOf(self.subject);
-        let last = self
-            .link
-            .servers
-            .look(Way::Reading, self.log, which)
-            .await?;
+        let last = self.link.servers.look(way, self.log, which).await?;
         Ok(last.map(|message| {
             let sequence = message.sequence;
             let beat = parse(&message.payload, sequence);
@@ -128,7 +124,7 @@ impl StoredBeats<'_> {
     async fn last_behind_rubbish(&self) -> Result<Option<LastBeat>, BeatError> {
         let deadline = Instant::now() + RUBBISH_TIMEOUT;
         loop {
-            let last = self.last().await?;
+            let last = self.last(Way::Reading).await?;
             if !is_rubbish(last) || Instant::now() >= deadline {
                 return Ok(last);
             }
@@ -170,7 +166,7 @@ impl StoredBeats<'_> {
         choose: impl Fn(Option<LastBeat>) -> Option<Epoch>,
     ) -> Result<Mark, BeatError> {
         for _ in 0..ATTEMPTS_MAX {
-            let mut last = self.last().await?;
+            let mut last = self.last(Way::Reading).await?;
             if is_rubbish(last) && choose(last).is_none() {
                 last = self.last_behind_rubbish().await?;
             }
@@ -216,7 +212,7 @@ pub(super) struct BeatKeeper {
     since: u64,
     /// Another message stands where the last beat stood: a node that comes finds no epoch.
     is_hidden: bool,
-    /// When this node tried to write a beat.
+    /// When this node had tried to write a beat.
     tried: Instant,
 }
 
@@ -295,7 +291,6 @@ impl BeatKeeper {
         if !is_due || !is_live {
             return Ok(());
         }
-        self.tried = Instant::now();
         // If another node was first, its beat comes; if nothing comes, the silence grows.
         let beats = StoredBeats {
             link,
@@ -304,6 +299,7 @@ impl BeatKeeper {
         };
         let since = Some(self.since).filter(|since| *since > 0);
         let written = timeout(BEAT_PATIENCE, beats.write(epoch, since, self.last)).await;
+        self.tried = Instant::now();
         match written {
             // If nobody knows whether it is stored, it comes or it does not: the stream is read by another connection.
             Ok(Ok(_) | Err(BeatError::Write(NotStored::Unknown(_)))) | Err(_) => Ok(()),

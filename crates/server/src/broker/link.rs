@@ -90,7 +90,7 @@ struct Known {
     acknowledged: Acknowledgements,
     /// The stream is not what this node has read: positions mean nothing until it is opened again.
     is_suspect: bool,
-    /// This node reads or hears the stream, and no fault is known.
+    /// This node hears channels of the stream, and no fault is known.
     is_followed: bool,
     /// An epoch, and where its first beat stands.
     since: Option<(Epoch, u64)>,
@@ -152,7 +152,7 @@ impl Log {
     }
 
     /// A publication is stored there: gives the waiter back if it may be answered now. A node that reads the channel has read it then. One
-    /// that does not read the channel hears the stream, and so knows its epoch.
+    /// that does not read the channel hears the stream's beats, as far as it knows.
     pub(super) fn wait(
         &self,
         sequence: u64,
@@ -195,7 +195,11 @@ impl Log {
     pub(super) fn epoch_of(&self, sequence: u64) -> Option<Epoch> {
         let known = self.lock();
         let since = known.since.filter(|(of, _)| known.read.epoch == Some(*of));
-        let began = since.map_or(known.began, |(_, since)| known.began.max(since));
+        let began = match known.began {
+            // All of it was read anew.
+            0 => since.map_or(0, |(_, since)| since),
+            began => began,
+        };
         if known.is_suspect {
             None
         } else if sequence > began {
@@ -255,10 +259,13 @@ impl Log {
     pub(super) fn note_opened(&self, mark: &Mark) {
         let mut known = self.lock();
         known.is_suspect = false;
-        known.since = Some((mark.epoch, mark.since));
+        // Nodes of older versions do not say where the epoch began.
+        let before = known.since.filter(|(epoch, _)| *epoch == mark.epoch);
+        let since = before.map_or(mark.since, |(_, since)| since.min(mark.since));
+        known.since = Some((mark.epoch, since));
     }
 
-    /// This node reads the stream, or hears it: it comes to know of another epoch.
+    /// This node hears the stream's beats.
     pub(super) fn note_followed(&self) {
         self.lock().is_followed = true;
     }

@@ -6,7 +6,7 @@ use super::counts::Outcome;
 use super::homes::Homes;
 use super::link::{Link, Log};
 use super::reader::{answer, answer_in};
-use super::servers::ToStore;
+use super::servers::{ToStore, Way};
 use super::store::{self, Order, Pending};
 use crate::mailbox::Letters;
 use bytes::Bytes;
@@ -325,10 +325,13 @@ impl Publisher {
             }
             Ended::Looked { log, stored, last } => {
                 answer_in(&*self.homes, stored, |sequence| {
-                    let known = log.epoch_of(sequence)?;
+                    if log.is_suspect() {
+                        return None;
+                    }
                     // Without a beat the epoch that is known may be over. Whoever recovers from there is told so.
                     let beat = last.filter(|beat| beat.since < sequence);
-                    Some(beat.and_then(|beat| beat.epoch).unwrap_or(known))
+                    let epoch = beat.and_then(|beat| beat.epoch);
+                    epoch.or_else(|| log.epoch_of(sequence))
                 });
             }
         }
@@ -410,7 +413,8 @@ async fn look_for_epoch(link: Arc<Link>, log: Arc<Log>, stored: Vec<(u64, Waiter
         log: &log,
         subject: &subject,
     };
-    let last = timeout(LOOK_TIMEOUT, beats.last()).await;
+    // What this node reads by another connection is late: that one may be why.
+    let last = timeout(LOOK_TIMEOUT, beats.last(Way::Publishing)).await;
     let last = last.ok().and_then(Result::ok).flatten();
     Ended::Looked { log, stored, last }
 }

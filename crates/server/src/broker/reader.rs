@@ -90,7 +90,6 @@ impl Reader {
         let first = self.reading.next_sequence();
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
         let mut feed = link.servers.follow(&log, first).await?;
-        log.note_followed();
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);

@@ -30,8 +30,8 @@ const RETRY: Duration = Duration::from_millis(250);
 const LIFE_MIN: Duration = Duration::from_secs(1);
 /// How often those are forgotten who wait no more, and how often it is told what the servers forbid.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes that may wait for a server that reads too slowly. Further messages wait with those who want them stored, and are dropped with
-/// them: what waits here is stored as soon as the server reads again, however late.
+/// Bytes that may wait for a server that reads too slowly: they are stored as soon as it reads again, however late. Further messages stay
+/// with their callers. A caller that gives up takes its message along.
 const UNWRITTEN_BYTES_MAX: usize = 128 << 10;
 /// How often it is looked whether there is room again.
 const ROOM_PAUSE: Duration = Duration::from_millis(10);
@@ -89,7 +89,8 @@ impl Storer {
         self.is_connected.load(Ordering::Relaxed)
     }
 
-    /// Stores a message, and waits for its acknowledgement. A message that has not left when the future is dropped never leaves.
+    /// Stores a message, and waits for its acknowledgement. When the future is dropped before the message is
+    /// in the connection's buffer, it never leaves.
     ///
     /// # Errors
     /// It was not stored, or nobody knows.
@@ -137,12 +138,18 @@ impl StoringTask {
 
     /// Stores what is asked for, by one connection after the other, until nobody can ask.
     async fn run(mut self, mut connection: RawConnection) {
+        let mut found = Vec::new();
         loop {
             let begun = Instant::now();
-            let found = connection.found_servers().to_vec();
-            let Some(why) = Storing::new(connection).run(&mut self.requests).await else {
+            let mut storing = Storing::new(connection);
+            let Some(why) = storing.run(&mut self.requests).await else {
                 return;
             };
+            let newer = storing.connection.found_servers();
+            if !newer.is_empty() {
+                found = newer.to_vec();
+            }
+            drop(storing);
             self.note(false);
             tracing::warn!(
                 "the broker is disconnected ({why}): clients stay, publications are refused until it is back"
@@ -163,11 +170,14 @@ impl StoringTask {
         let (nats, name) = (self.nats.clone(), self.name.clone());
         let connecting = async move {
             sleep(pause).await;
+            let mut is_first = true;
             loop {
                 match nats.connect_raw_or(&name, found).await {
                     Ok(connection) => return connection,
-                    Err(error) => tracing::debug!("the broker is not connected: {error}"),
+                    Err(error) if is_first => tracing::warn!("{error}; it is tried again"),
+                    Err(error) => tracing::debug!("{error}"),
                 }
+                is_first = false;
                 sleep(RETRY).await;
             }
         };
@@ -220,7 +230,7 @@ impl Storing {
     }
 
     /// Stores until the connection is lost, and returns why; none if nobody can ask any more.
-    async fn run(mut self, requests: &mut Receiver<Request>) -> Option<String> {
+    async fn run(&mut self, requests: &mut Receiver<Request>) -> Option<String> {
         let mut tidying = interval(TIDY_INTERVAL);
         tidying.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
