@@ -59,7 +59,7 @@ struct Hello<'a> {
 
 /// Why one server is not connected.
 #[derive(Debug, Error)]
-enum AttemptError {
+pub(super) enum AttemptError {
     #[error("its name has no address: {0}")]
     Resolve(io::Error),
     #[error("its name has no address")]
@@ -214,7 +214,7 @@ impl Nats {
 }
 
 impl Info {
-    fn parse(json: &Bytes) -> Result<Self, AttemptError> {
+    pub(super) fn parse(json: &Bytes) -> Result<Self, AttemptError> {
         serde_json::from_slice(json).map_err(|_| AttemptError::NoInfo)
     }
 }

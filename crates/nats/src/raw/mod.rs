@@ -24,6 +24,7 @@ pub use parse::{Op, Parser, ProtocolError};
 
 use async_nats::Subject;
 use bytes::Bytes;
+use connect::Info;
 use keep_alive::{Due, KeepAlive, SILENCE_MAX};
 use link::Link;
 use std::fmt;
@@ -75,6 +76,16 @@ pub struct RawMessage {
     pub headers: Option<Bytes>,
     /// The message itself.
     pub payload: Bytes,
+}
+
+/// A message has more bytes than its server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("it has {bytes} bytes with its headers, and the servers take {bytes_max} (max_payload)")]
+pub struct TooLarge {
+    /// Bytes of the message with its headers.
+    pub bytes: usize,
+    /// Bytes that the server takes.
+    pub bytes_max: usize,
 }
 
 /// Why a connection has ended.
@@ -146,6 +157,9 @@ impl RawConnection {
 
     /// Publishes a message with headers, behind all that was asked for before, and has it answered to a subject.
     ///
+    /// # Errors
+    /// It has more bytes than the server takes, and does not leave: the server would end the connection over it.
+    ///
     /// # Panics
     /// A subject is empty or contains a space or a control character of ASCII; or a header has the end of a line in it.
     pub fn publish_with_headers<'h>(
@@ -154,7 +168,7 @@ impl RawConnection {
         reply: &str,
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
         payload: &[u8],
-    ) {
+    ) -> Result<(), TooLarge> {
         assert_word(subject);
         assert_word(reply);
         let headers = headers.into_iter().inspect(|(name, value)| {
@@ -162,14 +176,10 @@ impl RawConnection {
             assert!(!has_end(name) && !has_end(value), "{name} is one line");
         });
         let head = format_args!("HPUB {subject} {reply}");
+        let bytes_max = self.link.max_payload;
         let outgoing = &mut self.link.outgoing;
-        outgoing.message_with_headers(head, headers, payload);
-    }
-
-    /// Bytes that the server takes of a message with its headers. It ends the connection over a larger one.
-    #[must_use]
-    pub fn max_payload(&self) -> usize {
-        self.link.max_payload
+        let added = outgoing.message_with_headers(head, headers, payload, bytes_max);
+        added.map_err(|bytes| TooLarge { bytes, bytes_max })
     }
 
     /// Bytes that wait to be written.
@@ -233,7 +243,7 @@ impl RawConnection {
                 Poll::Ready(Op::Error(text)) => return Poll::Ready(Err(RawError::Server(text))),
                 Poll::Ready(Op::Ping) => self.link.outgoing.line(format_args!("PONG")),
                 Poll::Ready(Op::Info(info)) => {
-                    if let Ok(info) = serde_json::from_slice(&info) {
+                    if let Ok(info) = Info::parse(&info) {
                         self.link.note_info(info);
                     }
                 }

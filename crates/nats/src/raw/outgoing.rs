@@ -49,12 +49,16 @@ impl Outgoing {
     }
 
     /// Adds a message with headers: their names and values, without line ends in them.
+    ///
+    /// # Errors
+    /// It has more bytes than it may have: so many, with its headers. Nothing is added.
     pub(super) fn message_with_headers<'h>(
         &mut self,
         head: Arguments<'_>,
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
         payload: &[u8],
-    ) {
+        bytes_max: usize,
+    ) -> Result<(), usize> {
         let mut block = std::mem::take(&mut self.block);
         block.extend_from_slice(b"NATS/1.0\r\n");
         for (name, value) in headers {
@@ -64,13 +68,17 @@ impl Outgoing {
         }
         block.extend_from_slice(b"\r\n");
         let bytes = block.len() + payload.len();
-        self.line(format_args!("{head} {} {bytes}", block.len()));
-        self.bytes.extend_from_slice(&block);
-        self.bytes.extend_from_slice(payload);
-        self.bytes.extend_from_slice(b"\r\n");
+        let fits = bytes <= bytes_max;
+        if fits {
+            self.line(format_args!("{head} {} {bytes}", block.len()));
+            self.bytes.extend_from_slice(&block);
+            self.bytes.extend_from_slice(payload);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
         block.clear();
         block.shrink_to(KEPT_BYTES_MAX);
         self.block = block;
+        if fits { Ok(()) } else { Err(bytes) }
     }
 
     /// Bytes that the socket has not taken.

@@ -125,14 +125,20 @@ async fn messages_come_and_lines_go() {
 #[tokio::test]
 async fn a_message_has_headers_and_as_many_bytes_as_the_server_takes() {
     let (mut peer, mut connection) = connected();
-    assert_eq!(connection.max_payload(), usize::MAX);
     let headers = [("A", "1"), ("B", "\u{3000}2")];
-    connection.publish_with_headers("a", "b", headers, b"hi");
-    connection.publish_with_headers("a", "b", [], b"");
-    peer.say("INFO {\"max_payload\": 100}\r\nMSG a 1 0\r\n\r\n")
+    let publish =
+        |connection: &mut RawConnection| connection.publish_with_headers("a", "b", headers, b"hi");
+    assert_eq!(publish(&mut connection), Ok(()));
+    let bare = connection.publish_with_headers("a", "b", [], b"");
+    assert_eq!(bare, Ok(()));
+    peer.say("INFO {\"max_payload\": 28}\r\nMSG a 1 0\r\n\r\n")
         .await;
     connection.next().await.unwrap();
-    assert_eq!(connection.max_payload(), 100);
+    let too_large = TooLarge {
+        bytes: 29,
+        bytes_max: 28,
+    };
+    assert_eq!(publish(&mut connection), Err(too_large));
     assert_eq!(connection.waiting_bytes(), 0);
     for line in [
         "HPUB a b 27 29",

@@ -5,8 +5,8 @@
 //! nodes that write at once one loses and reads again. A beat is written when none has come for a while, too: by it a node knows that it
 //! still hears the stream.
 //!
-//! A message has the epoch of the beat before it. So that one beat shows this for all messages behind the first beat of its epoch, each
-//! further one says where that stands.
+//! A message has the epoch of the beat before it. Each beat but the first of its epoch says where that first one stands. So one beat shows
+//! which messages before it are of its epoch.
 
 use super::fault::Fault;
 use super::link::{Link, Log};

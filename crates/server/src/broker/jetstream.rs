@@ -38,7 +38,7 @@ pub(super) struct Jetstream {
     storer: Storer,
     /// What no history keeps leaves by it, and what nodes ask each other.
     pub(super) client: Client,
-    /// Publications that depend on the message before them ask by it.
+    /// The publisher looks for messages by it.
     publishing: Context,
     /// Stored messages come by it.
     reads: Client,
@@ -237,8 +237,7 @@ impl Servers for Jetstream {
     }
 }
 
-/// Connects. At most so many messages wait in the library. When the connection is lost, it keeps them, and sends them by the next one,
-/// however late.
+/// Connects. At most `outgoing_max` messages wait in the library. When the connection is lost, they leave by the next one, however late.
 async fn connect(
     settings: &BrokerSettings,
     name: &str,

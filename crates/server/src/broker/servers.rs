@@ -26,7 +26,7 @@ pub(super) const SUBJECTS_ASKED_MAX: usize = 1_000;
 /// Each has its own: an answer that is late on one holds up nobody on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Publications that depend on the message before them ask by it.
+    /// The publisher's: it looks for the message before a publication with a version, and for epochs.
     Publishing,
     /// Stored messages come by it.
     Reading,

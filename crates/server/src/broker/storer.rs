@@ -297,23 +297,20 @@ impl Storing {
             .chain([(EXPECTED_STREAM, &*stream)])
             .chain(message.id.as_deref().map(|id| (ID, id)))
             .chain(behind.as_deref().map(|behind| (BEHIND, behind)));
-        let bytes = message.payload.len() + block_bytes(headers.clone());
-        let bytes_max = self.connection.max_payload();
-        if bytes > bytes_max {
-            let why = format!(
-                "it has {bytes} bytes with its headers, and the servers take {bytes_max} (max_payload)"
-            );
-            let _ = answer.send(Err(NotStored::Refused(why)));
-            return;
-        }
         self.serial += 1;
         let token = self.tokens.hash_one(self.serial);
         self.reply.clear();
         write!(self.reply, "{}.{token}", self.inbox).expect("memory takes what is written");
         let (subject, payload) = (&message.subject, &message.payload);
-        self.connection
-            .publish_with_headers(subject, &self.reply, headers, payload);
-        self.waiting.insert(token, Waiting { stream, answer });
+        let connection = &mut self.connection;
+        match connection.publish_with_headers(subject, &self.reply, headers, payload) {
+            Ok(()) => {
+                self.waiting.insert(token, Waiting { stream, answer });
+            }
+            Err(too_large) => {
+                let _ = answer.send(Err(NotStored::Refused(too_large.to_string())));
+            }
+        }
     }
 
     fn handle_message(&mut self, message: &RawMessage) {
@@ -332,12 +329,6 @@ impl Storing {
             tracing::warn!("{forbidden}");
         }
     }
-}
-
-/// Bytes of a message's block of headers.
-fn block_bytes<'h>(headers: impl Iterator<Item = (&'h str, &'h str)>) -> usize {
-    let lines = headers.map(|(name, value)| name.len() + value.len() + ": \r\n".len());
-    "NATS/1.0\r\n\r\n".len() + lines.sum::<usize>()
 }
 
 /// What JetStream answers to a message: where it stands, or why it does not.

@@ -98,6 +98,16 @@ fn place(sequence: u64) -> String {
     format!(r#"{{"stream":"{STREAM}","seq":{sequence}}}"#)
 }
 
+/// A message is stored, and its place told.
+async fn stores(storer: &Storer, peer: &mut Peer) {
+    let serve = async {
+        let (reply, _) = peer.message().await;
+        peer.answer(&reply, &place(8)).await;
+    };
+    let (stored, ()) = join!(store(storer, "1"), serve);
+    assert_eq!(stored.unwrap().sequence, 8);
+}
+
 #[tokio::test]
 async fn each_is_told_where_its_message_stands() {
     let (storer, mut peer) = Server::start().await.connect().await;
@@ -127,13 +137,7 @@ async fn who_waits_on_a_connection_that_is_lost_is_told_and_it_is_made_again() {
     assert!(matches!(stored, Err(NotStored::Unknown(_))));
     let mut peer = server.let_in("{}").await;
     peer.subscribed().await;
-    let serve = async {
-        let (reply, _) = peer.message().await;
-        peer.answer(&reply, &place(8)).await;
-        peer
-    };
-    let (stored, _peer) = join!(store(&storer, "2"), serve);
-    assert_eq!(stored.unwrap().sequence, 8);
+    stores(&storer, &mut peer).await;
     assert!(storer.is_connected());
 }
 
@@ -148,13 +152,7 @@ async fn another_server_is_found_where_the_first_one_named_it() {
     let storer = storer.unwrap();
     let mut peer = second.let_in("{}").await;
     peer.subscribed().await;
-    let serve = async {
-        let (reply, _) = peer.message().await;
-        peer.answer(&reply, &place(8)).await;
-        peer
-    };
-    let (stored, _peer) = join!(store(&storer, "1"), serve);
-    assert_eq!(stored.unwrap().sequence, 8);
+    stores(&storer, &mut peer).await;
 }
 
 #[tokio::test]
@@ -180,12 +178,7 @@ async fn a_message_that_is_too_large_is_refused_and_costs_nothing() {
     let large: &str = "x".repeat(100).leak();
     let refused = store(&storer, large).await;
     assert!(matches!(&refused, Err(NotStored::Refused(why)) if why.contains("200 (max_payload)")));
-    let serve = async {
-        let (reply, _) = peer.message().await;
-        peer.answer(&reply, &place(8)).await;
-    };
-    let (stored, ()) = join!(store(&storer, "1"), serve);
-    assert_eq!(stored.unwrap().sequence, 8);
+    stores(&storer, &mut peer).await;
 }
 
 #[tokio::test]
@@ -281,11 +274,4 @@ fn it_is_told_why_a_message_is_not_stored() {
     }
     let none = acknowledgement(&answer(Some("NATS/1.0 503\r\n\r\n"), ""), STREAM);
     assert!(matches!(none, Err(NotStored::Unknown(why)) if why.contains("503")));
-}
-
-#[test]
-fn a_block_has_as_many_bytes_as_are_counted() {
-    let headers = [("A", "1"), ("Bc", "")];
-    let block = "NATS/1.0\r\nA: 1\r\nBc: \r\n\r\n";
-    assert_eq!(block_bytes(headers.into_iter()), block.len());
 }
