@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A cluster that one can watch: three NATS servers, four nodes, a crowd on them, a push every two seconds. A node and a NATS server
-are killed meanwhile. The table at the end says what the clients saw.
+"""A cluster that one can watch: three NATS servers, four nodes, a crowd on them, and pushes to all. A node and a NATS server are killed
+meanwhile. The table at the end says what the clients saw.
 
-    bench/demo_cluster.py --myriad target/release/myriad [--clients N] [--seconds S] [--driver NAME]
+    bench/demo_cluster.py --myriad target/release/myriad [--clients N] [--seconds S] [--every S] [--driver NAME]
 
 As many clients as memory allows, at most a million. Everything listens on loopback addresses: nodes at ports 8001 to 8004.
 """
@@ -30,6 +30,12 @@ BYTES_PER_CLIENT = 10_000
 # For the NATS servers, the nodes and everything else.
 BYTES_RESERVED = 4 << 30
 CLIENTS_MAX = 1_000_000
+# A push comes when the one before it has reached everybody: nodes, NATS servers and crowd share the machine.
+EVERY_SECONDS_MIN = 2
+DELIVERIES_PER_SECOND = 50_000
+# From the last client's arrival to the end: at least so many seconds, and so many pushes.
+SECONDS_MIN = 60
+PUSHES_MIN = 8
 STREAM = "myriad-~"
 CONFIG = """
 [channel.without_namespace]
@@ -86,7 +92,7 @@ def wait_until_connected(nodes, crowd, clients):
 def crowd_arguments(options, report):
     return [
         options.myriad, "swarm", str(ROOT / "scenarios" / "cluster.toml"), "--connections", str(options.clients),
-        "--duration", f"{options.seconds}s", "--json", str(report), "--no-tui", "--driver", options.driver,
+        "--duration", f"{options.seconds}s", "--var", f"every={options.every}s", "--json", str(report), "--no-tui", "--driver", options.driver,
     ]
 
 
@@ -119,7 +125,7 @@ def run(options, folder):
         say("three NATS servers and four nodes start")
         cluster.start()
         start_all(nodes)
-        say(f"{options.clients:,} clients connect")
+        say(f"{options.clients:,} clients connect; then a push every {options.every} s, for {options.seconds} s")
         report = folder / "report.json"
         crowd = subprocess.Popen(crowd_arguments(options, report))
         wait_until_connected(nodes, crowd, options.clients)
@@ -148,10 +154,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--myriad", default=str(ROOT / "target" / "release" / "myriad"))
     parser.add_argument("--clients", type=int, default=None, help="as many as memory allows")
-    parser.add_argument("--seconds", type=int, default=60, help="from the last client's arrival to the end")
+    parser.add_argument("--seconds", type=int, help=f"from the last client's arrival to the end: {SECONDS_MIN}, or {PUSHES_MIN} pushes")
+    parser.add_argument("--every", type=int, help=f"seconds between pushes: {EVERY_SECONDS_MIN}, or as many as all clients need")
     parser.add_argument("--driver", default="auto", help="of nodes and crowd: auto, io_uring or epoll")
     options = parser.parse_args()
     options.clients = options.clients or clients_that_fit()
+    options.every = options.every or max(EVERY_SECONDS_MIN, -(-options.clients // DELIVERIES_PER_SECOND))
+    options.seconds = options.seconds or max(SECONDS_MIN, PUSHES_MIN * options.every)
     options.nats = nats.program_or_exit()
     with tempfile.TemporaryDirectory(prefix="demo-cluster-") as name:
         return run(options, Path(name))
