@@ -132,6 +132,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("im-200k-1000", 200_000, 3, io_uring, flows.im_full_link),
         scenario("im-20k-2200", 20_000, 3, io_uring, flows.im_full_link),
         scenario("im-200k-2200", 200_000, 3, io_uring, flows.im_full_link),
+        scenario("im-1m", 1_000_000, 1, io_uring, flows.im_full_link),
         scenario("accuracy", 50, 3, ("io_uring", "epoll"), accuracy.accuracy),
         scenario("requests", 500, 3, ("io_uring", "epoll"), flows.requests),
         scenario("api-publish", 1_000, 3, sessions.API_KINDS, sessions.api_publishes),
