@@ -17,22 +17,48 @@ impl ClientId {
     /// Reads an id as it is written: 32 lower-case hexadecimal digits with dashes in their places.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let digits: String = text.split('-').collect();
-        let id = Self(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes());
-        // Any other way to write the number is refused.
-        (id.to_string() == text).then_some(id)
+        let text: &[u8; Self::TEXT_BYTES] = text.as_bytes().try_into().ok()?;
+        let mut digits = text.iter().enumerate().filter(|(at, _)| !is_dash(*at));
+        let mut next = || {
+            let (_, digit) = digits.next()?;
+            let value = HEX.iter().position(|one| one == digit)?;
+            u8::try_from(value).ok()
+        };
+        let mut id = [0; 16];
+        for byte in &mut id {
+            *byte = next()? << 4 | next()?;
+        }
+        let id = Self(id);
+        // What is left to check are the dashes.
+        (id.text() == *text).then_some(id)
     }
+
+    /// Its text, in ASCII.
+    fn text(&self) -> [u8; Self::TEXT_BYTES] {
+        let mut text = [b'-'; Self::TEXT_BYTES];
+        let digits = text.iter_mut().enumerate();
+        let digits = digits.filter(|(at, _)| !is_dash(*at));
+        let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        for ((_, digit), half) in digits.zip(halves) {
+            *digit = HEX[usize::from(half)];
+        }
+        text
+    }
+
+    const TEXT_BYTES: usize = 36;
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Whether a dash stands there in the text of an id.
+fn is_dash(at: usize) -> bool {
+    matches!(at, 8 | 13 | 18 | 23)
 }
 
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        let text = self.text();
+        f.write_str(std::str::from_utf8(&text).expect("it is ASCII"))
     }
 }
 
@@ -178,5 +204,16 @@ mod tests {
     fn an_id_is_written_as_a_uuid() {
         let id = ClientId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes());
         assert_eq!(id.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
+        for other in [
+            "00112233-4455-6677-8899_aabbccddeeff",
+            "0011223-34455-6677-8899-aabbccddeeff",
+            "00112233-4455-6677-8899-aabbccddeef",
+            "00112233-4455-6677-8899-aabbccddeeff0",
+            "00112233-4455-6677-8899-aabbccddeeg0",
+            "00112233-4455-6677-8899-aabbccdd\u{e9}ff",
+            "",
+        ] {
+            assert_eq!(ClientId::parse(other), None, "{other}");
+        }
     }
 }
