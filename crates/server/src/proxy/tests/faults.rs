@@ -481,7 +481,7 @@ fn one_client_that_makes_an_application_slow_opens_no_circuit_for_others() {
         })
         .await;
         let proxy = proxy(ProxySettings {
-            timeout: Duration::from_millis(5),
+            timeout: Duration::from_millis(50),
             ..settings(app.address)
         });
         let slow = || (HeaderMap::new(), b"slow".to_vec());
