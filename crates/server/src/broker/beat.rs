@@ -15,15 +15,17 @@ use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, ToStore, Way, Which};
 use myriad_shard::Epoch;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A beat is written when none has come for so long.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// A node that has heard no beat for so long no longer hears the stream.
 pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
-/// How long a node waits until its beat is stored. Meanwhile it reads nothing.
+/// How long a node waits until its beat is stored.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts to write a beat: the first one has to be heard.
 const BEAT_PAUSE: Duration = Duration::from_secs(1);
@@ -214,7 +216,12 @@ pub(super) struct BeatKeeper {
     is_hidden: bool,
     /// When this node had tried to write a beat.
     tried: Instant,
+    /// A beat that is being written.
+    writing: Option<Writing>,
 }
+
+/// What becomes of a beat.
+type Writing = JoinHandle<Result<Option<u64>, BeatError>>;
 
 impl BeatKeeper {
     pub(super) fn new(subject: String) -> Self {
@@ -225,6 +232,7 @@ impl BeatKeeper {
             since: 0,
             is_hidden: false,
             tried: Instant::now(),
+            writing: None,
         }
     }
 
@@ -233,6 +241,9 @@ impl BeatKeeper {
         self.heard = Instant::now();
         self.last = mark.sequence;
         self.since = mark.since;
+        if let Some(writing) = self.writing.take() {
+            writing.abort();
+        }
     }
 
     /// A message stands where beats do. Returns its epoch, if it is a beat. The next beat is written behind it, whatever it says.
@@ -270,41 +281,50 @@ impl BeatKeeper {
         self.heard.elapsed() > BEAT_TIMEOUT
     }
 
-    /// Writes a beat when none has come for a while, if this node has read the log to its end.
+    /// Writes a beat when none has come for a while, if this node has read the log to its end. The log is read meanwhile.
     ///
     /// # Errors
     /// No beat comes, or none may be written.
     pub(super) async fn keep(
         &mut self,
-        link: &Link,
-        log: &Log,
+        link: &Arc<Link>,
+        log: &Arc<Log>,
         epoch: Epoch,
         is_live: bool,
         jitter: Duration,
     ) -> Result<(), Fault> {
-        let silent = self.heard.elapsed();
         if self.is_silent() {
             return Err(Fault::Silent);
         }
-        let is_silent = silent >= BEAT_INTERVAL + jitter;
-        let is_due = (is_silent || self.is_hidden) && self.tried.elapsed() >= BEAT_PAUSE;
-        if !is_due || !is_live {
-            return Ok(());
+        if let Some(writing) = self.writing.take_if(|writing| writing.is_finished()) {
+            self.tried = Instant::now();
+            match writing.await {
+                // If nobody knows whether it is stored, it comes or it does not: the stream is read by another connection.
+                Ok(Ok(_) | Err(BeatError::Write(NotStored::Unknown(_)))) | Err(_) => {}
+                Ok(Err(error)) => return Err(error.into()),
+            }
         }
-        // If another node was first, its beat comes; if nothing comes, the silence grows.
-        let beats = StoredBeats {
-            link,
-            log,
-            subject: &self.subject,
-        };
+        let is_late = self.heard.elapsed() >= BEAT_INTERVAL + jitter;
+        let is_due = (is_late || self.is_hidden) && self.tried.elapsed() >= BEAT_PAUSE;
+        if is_due && is_live && self.writing.is_none() {
+            self.writing = Some(self.write(Arc::clone(link), Arc::clone(log), epoch));
+        }
+        Ok(())
+    }
+
+    /// Writes a beat behind the last one. If another node was first, its beat comes; if nothing comes, the silence grows.
+    fn write(&self, link: Arc<Link>, log: Arc<Log>, epoch: Epoch) -> Writing {
+        let (subject, behind) = (self.subject.clone(), self.last);
         let since = Some(self.since).filter(|since| *since > 0);
-        let written = timeout(BEAT_PATIENCE, beats.write(epoch, since, self.last)).await;
-        self.tried = Instant::now();
-        match written {
-            // If nobody knows whether it is stored, it comes or it does not: the stream is read by another connection.
-            Ok(Ok(_) | Err(BeatError::Write(NotStored::Unknown(_)))) | Err(_) => Ok(()),
-            Ok(Err(error)) => Err(error.into()),
-        }
+        tokio::spawn(async move {
+            let beats = StoredBeats {
+                link: &link,
+                log: &log,
+                subject: &subject,
+            };
+            let written = timeout(BEAT_PATIENCE, beats.write(epoch, since, behind)).await;
+            written.unwrap_or_else(|_| Err(NotStored::Unknown("no answer".to_owned()).into()))
+        })
     }
 }
 
