@@ -425,8 +425,8 @@ const LEAVING_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX - REFUSALS_MAX - LEAVING_MAX;
 /// Time that connections of the control plane have for their answers after the last shard ended.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same with a broker: 3.5 s until a publication is stored or refused, and a second until this node has read it. What clients have
-/// left behind is published in this time, too.
+/// The same with a broker: 3.3 s until a publication is stored and read, or refused, and half a second for a check and its epoch. What
+/// clients have left behind is published in this time, too.
 const LAST_PUBLICATIONS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time between the failing health check and the first close.
 const GRACE_MAX: Duration = Duration::from_secs(2);

@@ -4,11 +4,7 @@
 
 use myriad_shard::{Asker, RequestId};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// A publication that is stored is acknowledged after this time even if this node has not read it: that it is stored is the promise.
-const READ_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who waits for a message to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +22,10 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Somebody's publication is stored there.
-    pub(super) fn wait(&mut self, sequence: u64, waiter: Waiter, now: Instant) {
+    /// Somebody's publication is stored there. Waits until this node has read it, at most until `until`.
+    pub(super) fn wait(&mut self, sequence: u64, waiter: Waiter, until: Instant) {
         let waiting = self.waiting.entry(sequence).or_default();
-        waiting.push((now + READ_PATIENCE, waiter));
+        waiting.push((until, waiter));
     }
 
     /// The log has been read up to here: takes those who waited for that.
@@ -64,18 +60,20 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
-    fn publishers_wait_until_their_publications_are_read_or_for_a_second() {
+    fn publishers_wait_until_their_publications_are_read_or_long_enough() {
         let now = Instant::now();
         let asker = |id| Waiter::Remover(RequestId(id));
         let mut answers = Answers::default();
-        answers.wait(7, asker(1), now);
-        answers.wait(7, asker(2), now + READ_PATIENCE);
-        answers.wait(9, asker(3), now);
+        let second = Duration::from_secs(1);
+        let later = now + second;
+        answers.wait(7, asker(1), later);
+        answers.wait(7, asker(2), later + second);
+        answers.wait(9, asker(3), later);
         assert_eq!(answers.take_read(6), []);
         assert_eq!(answers.take_overdue(now), []);
-        let later = now + READ_PATIENCE;
         assert_eq!(answers.take_overdue(later), [(7, asker(1)), (9, asker(3))]);
         assert_eq!(answers.take_read(8), [(7, asker(2))]);
         assert!(answers.waiting.is_empty());

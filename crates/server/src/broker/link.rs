@@ -152,20 +152,20 @@ impl Log {
     }
 
     /// A publication is stored there: gives the waiter back if it may be answered now. A node that reads the channel has read it then. One
-    /// that does not read the channel hears the stream's beats, as far as it knows.
+    /// that does not read the channel hears the stream's beats, as far as it knows. Any other waits, at most until `until`.
     pub(super) fn wait(
         &self,
         sequence: u64,
         waiter: Waiter,
         reads_channel: bool,
-        now: Instant,
+        until: Instant,
     ) -> Option<Waiter> {
         let mut known = self.lock();
         let has_read = known.read.position >= sequence || (!reads_channel && known.is_followed);
         if has_read && !known.is_suspect {
             return Some(waiter);
         }
-        known.answers.wait(sequence, waiter, now);
+        known.answers.wait(sequence, waiter, until);
         None
     }
 

@@ -18,8 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
-/// How long a publisher waits for the broker. The API and clients wait for 4 s.
-const PUBLISH_TIMEOUT: Duration = Duration::from_millis(3_500);
+/// How long a publication may take to be stored and read. The API and clients wait for 4 s: that leaves time for a check, and to look for
+/// an epoch.
+const PUBLISH_TIMEOUT: Duration = Duration::from_millis(3_300);
+/// A publication that is stored is acknowledged after this time, or at its deadline, even if this node has not read it: that it is stored is
+/// the promise.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
 /// Publications under way to one stream at once, and of those that no history keeps. Each stream has its own: one without a leader
 /// holds up no other.
 const UNDER_WAY_MAX: usize = 1_024;
@@ -27,6 +31,11 @@ const UNDER_WAY_MAX: usize = 1_024;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the epoch of a publication is looked for that this node has not read in time. A server answers in some milliseconds.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(400);
+const _: () = {
+    let latest =
+        PUBLISH_TIMEOUT.as_millis() + CHECK_INTERVAL.as_millis() + LOOK_TIMEOUT.as_millis();
+    assert!(latest < 4_000, "the API and clients still wait");
+};
 
 /// A publication that no history keeps, on its way.
 struct Live {
@@ -44,6 +53,7 @@ enum Ended {
         channel: Box<str>,
         log: Arc<Log>,
         waiter: Option<Waiter>,
+        deadline: Instant,
         stored: Result<u64, Outcome>,
     },
     Sent {
@@ -125,11 +135,17 @@ impl Publisher {
                 let link = Arc::clone(&self.link);
                 under_way.push(Box::pin(async move {
                     let stored = store::store(&link, &channel, &pending).await;
-                    let Pending { log, waiter, .. } = pending;
+                    let Pending {
+                        log,
+                        waiter,
+                        deadline,
+                        ..
+                    } = pending;
                     Ended::Stored {
                         channel,
                         log,
                         waiter,
+                        deadline,
                         stored,
                     }
                 }));
@@ -291,6 +307,7 @@ impl Publisher {
                 channel,
                 log,
                 waiter,
+                deadline,
                 stored,
             } => {
                 self.lines[usize::from(log.id.0)].end(&channel);
@@ -298,9 +315,9 @@ impl Publisher {
                     Ok(sequence) => {
                         self.count(Outcome::Stored);
                         let reads_channel = !self.link.by_channel || log.hears(&channel);
-                        let now = Instant::now();
+                        let until = deadline.min(Instant::now() + READ_PATIENCE);
                         let read = waiter
-                            .and_then(|waiter| log.wait(sequence, waiter, reads_channel, now))
+                            .and_then(|waiter| log.wait(sequence, waiter, reads_channel, until))
                             .map(|waiter| (sequence, waiter));
                         answer(&*self.homes, &log, read.into_iter().collect());
                     }
