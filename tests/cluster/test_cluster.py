@@ -201,7 +201,7 @@ def test_rubbish_where_beats_stand_is_left_out(nodes, server):
     nats.wait_for("both have read it", lambda: all(numbers(history(node, "beats"))[-1:] == [4] for node in nodes))
 
 
-# What the client library of the nodes cannot parse, or takes for no message: it gives up the connection, or begins again.
+# What async-nats cannot parse, or takes for no message. Nodes read only "live" by it.
 POISON = {
     "a space of Unicode in the subject": nats.hpub("myriad.h.~.a\u3000b", b"\r\nA: b\r\n", b"1"),
     "a header in Latin-1": nats.hpub("myriad.h.~.poison", b"\r\nName: \xe9\r\n", b"1"),

@@ -176,18 +176,19 @@ impl Envelope {
         }
     }
 
-    /// Reads a message. `header` gives the value of one of its headers.
+    /// Reads a message. Of several headers with one name the first one counts.
     ///
     /// # Errors
     /// A header of ours has something else in it.
     pub fn read<'m>(
-        header: impl Fn(&str) -> Option<&'m str>,
+        headers: impl IntoIterator<Item = (&'m str, &'m str)>,
         data: &[u8],
     ) -> Result<Self, Unreadable> {
-        let origin = read(name::ORIGIN, header(name::ORIGIN), origin_of)?;
-        let version = read(name::VERSION, header(name::VERSION), from_json)?;
+        let found = OurHeaders::of(headers);
+        let origin = read(name::ORIGIN, found.origin, origin_of)?;
+        let version = read(name::VERSION, found.version, from_json)?;
         let version = version.unwrap_or((0, "".into()));
-        if header(name::REMOVED).is_some() {
+        if found.removed.is_some() {
             return Ok(Self {
                 origin,
                 version,
@@ -198,13 +199,13 @@ impl Envelope {
                 })
             });
         }
-        let payload = match header(name::FORMAT) {
+        let payload = match found.format {
             None => payload_of_stranger(data),
             format => read(name::FORMAT, format, |format| payload_of(format, data))?
                 .expect("a format was there"),
         };
-        let publisher = read(name::PUBLISHER, header(name::PUBLISHER), client_of)?;
-        let tags = read(name::TAGS, header(name::TAGS), from_json)?;
+        let publisher = read(name::PUBLISHER, found.publisher, client_of)?;
+        let tags = read(name::TAGS, found.tags, from_json)?;
         let content = Content {
             payload,
             tags: tags.unwrap_or_default(),
@@ -212,11 +213,45 @@ impl Envelope {
         };
         Ok(Self {
             content: Some(Arc::new(content)),
-            delta: header(name::DELTA).is_some(),
+            delta: found.delta.is_some(),
             version,
-            key: read(name::KEY, header(name::KEY), from_json)?,
+            key: read(name::KEY, found.key, from_json)?,
             origin,
         })
+    }
+}
+
+/// The values of our headers in a message.
+#[derive(Default)]
+struct OurHeaders<'m> {
+    format: Option<&'m str>,
+    publisher: Option<&'m str>,
+    tags: Option<&'m str>,
+    delta: Option<&'m str>,
+    version: Option<&'m str>,
+    key: Option<&'m str>,
+    origin: Option<&'m str>,
+    removed: Option<&'m str>,
+}
+
+impl<'m> OurHeaders<'m> {
+    fn of(headers: impl IntoIterator<Item = (&'m str, &'m str)>) -> Self {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            let place = match name {
+                name::FORMAT => &mut found.format,
+                name::PUBLISHER => &mut found.publisher,
+                name::TAGS => &mut found.tags,
+                name::DELTA => &mut found.delta,
+                name::VERSION => &mut found.version,
+                name::KEY => &mut found.key,
+                name::ORIGIN => &mut found.origin,
+                name::REMOVED => &mut found.removed,
+                _ => continue,
+            };
+            place.get_or_insert(value);
+        }
+        found
     }
 }
 
@@ -319,7 +354,7 @@ pub(crate) fn client_of(text: &str) -> Option<ClientInfo> {
 fn ascii_json(value: &impl Serialize) -> String {
     let json = serde_json::to_string(value).expect("strings and numbers can be written");
     let is_printable = |character: char| (' '..='~').contains(&character);
-    if json.chars().all(is_printable) {
+    if json.bytes().all(|byte| is_printable(byte.into())) {
         return json;
     }
     let mut ascii = String::with_capacity(2 * json.len());
@@ -353,11 +388,8 @@ mod tests {
                 "{name}: {value}"
             );
         }
-        let header = |wanted: &str| {
-            let found = headers.iter().find(|(name, _)| *name == wanted);
-            found.map(|(_, value)| value.as_str())
-        };
-        Envelope::read(header, envelope.data()).expect("what we write we can read")
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_str()));
+        Envelope::read(headers, envelope.data()).expect("what we write we can read")
     }
 
     fn plain(payload: Payload) -> Envelope {
@@ -465,7 +497,7 @@ mod tests {
             (b"hello", Payload::Binary((*b"hello").into())),
             (b"", Payload::Binary(Box::default())),
         ] {
-            let envelope = Envelope::read(|_| None, data).unwrap();
+            let envelope = Envelope::read([], data).unwrap();
             assert_eq!(envelope.content.unwrap().payload, payload);
             assert_eq!(envelope.origin, None);
         }
@@ -482,10 +514,16 @@ mod tests {
             ("Myriad-Version", "-1"),
             ("Myriad-Key", "key"),
         ] {
-            let only = |wanted: &str| (wanted == header).then_some(value);
-            let refused = Envelope::read(only, b"\xff").unwrap_err();
+            let refused = Envelope::read([(header, value)], b"\xff").unwrap_err();
             assert_eq!(refused.header, header);
         }
+    }
+
+    #[test]
+    fn of_two_headers_with_one_name_the_first_one_counts() {
+        let headers = [("Myriad-Format", "text"), ("Myriad-Format", "json")];
+        let envelope = Envelope::read(headers, b"1").unwrap();
+        assert_eq!(envelope.content.unwrap().payload, Payload::Text("1".into()));
     }
 
     proptest! {
@@ -507,7 +545,7 @@ mod tests {
         fn any_header_is_read_or_refused(value in "(?s:.{0,40})", data in prop::collection::vec(any::<u8>(), 0..40)) {
             for header in ["Origin", "Format", "Publisher", "Tags", "Version", "Key"] {
                 let name = format!("Myriad-{header}");
-                let _ = Envelope::read(|wanted| (wanted == name).then_some(&value), &data);
+                let _ = Envelope::read([(&*name, &*value)], &data);
             }
         }
     }

@@ -1,50 +1,119 @@
 //! The headers of a message.
 
-use async_nats::{HeaderMap, HeaderName, HeaderValue};
-use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// What stands around a value. Unicode spaces belong to it.
 const BLANK: [char; 2] = [' ', '\t'];
+const LINE_END: &str = "\r\n";
 
-/// Parses a block of headers: `NATS/1.0`, lines of a name and a value, all ended by CR LF, and an empty line.
+/// The headers of a message, in their order. Names are told apart by case.
 ///
-/// None if it is no such block, or has a status. Lines end at CR LF only, never at a Unicode space. In all else the rules are those of
-/// async-nats, because a node that reads the same message by that library must find the same headers: names are told apart by case,
-/// empty lines are passed over, and a line that begins with a blank belongs to the value before it.
-#[must_use]
-pub fn parse_headers(block: &[u8]) -> Option<HeaderMap> {
-    let text = std::str::from_utf8(block).ok()?;
-    let mut lines = text.split("\r\n");
-    let status = lines.next()?.strip_prefix("NATS/1.0")?;
-    if !status.trim_matches(BLANK).is_empty() {
-        return None;
-    }
-    let mut headers = HeaderMap::new();
-    let mut lines = lines.filter(|line| !line.is_empty()).peekable();
-    while let Some(line) = lines.next() {
-        let (name, value) = line.split_once(':')?;
-        let name: HeaderName = name.parse().ok()?;
-        let mut value = Cow::from(value.trim_start_matches(BLANK));
-        while let Some(more) = lines.next_if(|line| line.starts_with(BLANK)) {
-            value.to_mut().push_str(more);
+/// They are one text, which is searched: a message has few.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// A line for each, with LF between them: its name, a colon, its value with blanks around it.
+    lines: Box<str>,
+}
+
+impl Headers {
+    /// Parses a block of headers: `NATS/1.0`, lines of a name and a value, all ended by CR LF, and an empty line.
+    ///
+    /// None if it is no such block, or has a status. Lines end at CR LF only, never at a Unicode space. As in
+    /// async-nats, by which publications without history are read, empty lines are passed over, and a line that begins with a blank belongs to
+    /// the value before it.
+    #[must_use]
+    pub fn parse(block: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(block).ok()?;
+        let (first, rest) = text.split_once(LINE_END).unwrap_or((text, ""));
+        let status = first.strip_prefix("NATS/1.0")?;
+        if !status.trim_matches(BLANK).is_empty() {
+            return None;
         }
-        let value: HeaderValue = value.trim_end_matches(BLANK).parse().ok()?;
-        headers.append(name, value);
+        let mut joined = String::with_capacity(rest.len());
+        for line in rest.split_inclusive('\n') {
+            let line = match line.strip_suffix('\n') {
+                Some(line) => line.strip_suffix('\r')?,
+                None => line,
+            };
+            if line.is_empty() {
+                continue;
+            }
+            if line.contains('\r') {
+                return None;
+            }
+            let goes_on = line.starts_with(BLANK) && !joined.is_empty();
+            if !goes_on {
+                let (name, _) = line.split_once(':')?;
+                if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    return None;
+                }
+                if !joined.is_empty() {
+                    joined.push('\n');
+                }
+            }
+            joined.push_str(line);
+        }
+        Some(Self {
+            lines: joined.into(),
+        })
     }
-    Some(headers)
+
+    /// The first value of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values(name).next()
+    }
+
+    /// The last value of this name.
+    #[must_use]
+    pub fn last(&self, name: &str) -> Option<&str> {
+        self.values(name).last()
+    }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let named = self.iter().filter(move |(found, _)| *found == name);
+        named.map(|(_, value)| value)
+    }
+
+    /// Bytes of memory that they take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// All names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let split = self.lines.lines().filter_map(|line| line.split_once(':'));
+        split.map(|(name, value)| (name, value.trim_matches(BLANK)))
+    }
+}
+
+impl<'h> FromIterator<(&'h str, &'h str)> for Headers {
+    /// # Panics
+    /// A name has a colon, or a name or a value has the end of a line.
+    fn from_iter<I: IntoIterator<Item = (&'h str, &'h str)>>(headers: I) -> Self {
+        let mut lines = String::new();
+        for (name, value) in headers {
+            let has_end = |text: &str| text.contains(['\r', '\n']);
+            assert!(
+                !name.contains(':') && !has_end(name) && !has_end(value),
+                "{name} is one line"
+            );
+            let separator = if lines.is_empty() { "" } else { "\n" };
+            write!(lines, "{separator}{name}:{value}").expect("memory takes what is written");
+        }
+        Self {
+            lines: lines.into(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use async_nats::header::{NATS_SEQUENCE, NATS_SUBJECT};
 
-    fn parse(block: &str) -> Option<HeaderMap> {
-        parse_headers(block.as_bytes())
-    }
-
-    fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-        headers.get(name).map(HeaderValue::as_str)
+    fn parse(block: &str) -> Option<Headers> {
+        Headers::parse(block.as_bytes())
     }
 
     #[test]
@@ -53,13 +122,17 @@ mod tests {
             "NATS/1.0\r\nNats-Subject: my.h.a\r\nNats-Sequence:7\r\nA: b: c \t\r\na:\r\nA: d\r\n\r\n",
         );
         let headers = headers.unwrap();
-        assert_eq!(headers.get(NATS_SUBJECT).unwrap().as_str(), "my.h.a");
-        assert_eq!(headers.get(NATS_SEQUENCE).unwrap().as_str(), "7");
-        let both: Vec<_> = headers.get_all("A").map(HeaderValue::as_str).collect();
+        assert_eq!(headers.get("Nats-Subject"), Some("my.h.a"));
+        assert_eq!(headers.get("Nats-Sequence"), Some("7"));
+        let both: Vec<_> = headers.values("A").collect();
         assert_eq!(both, ["b: c", "d"]);
-        assert_eq!(value(&headers, "a"), Some(""));
-        assert_eq!(value(&headers, "nats-subject"), None);
-        assert_eq!(headers.len(), 4);
+        assert_eq!(
+            (headers.get("A"), headers.last("A")),
+            (Some("b: c"), Some("d"))
+        );
+        assert_eq!(headers.get("a"), Some(""));
+        assert_eq!(headers.get("nats-subject"), None);
+        assert_eq!(headers.iter().count(), 5);
     }
 
     #[test]
@@ -69,7 +142,7 @@ mod tests {
         ] {
             let written = format!("{space}a{space}b{space}");
             let headers = parse(&format!("NATS/1.0\r\nNats-Subject: {written}\r\n\r\n")).unwrap();
-            assert_eq!(value(&headers, "Nats-Subject"), Some(&*written));
+            assert_eq!(headers.get("Nats-Subject"), Some(&*written));
         }
     }
 
@@ -84,7 +157,7 @@ mod tests {
             assert_eq!(parse(&format!("{first}\r\n\r\n")), None, "{first}");
             assert_eq!(parse(&format!("{first}\r\nA: b\r\n\r\n")), None, "{first}");
         }
-        assert_eq!(parse("NATS/1.0 \r\n\r\n"), Some(HeaderMap::new()));
+        assert_eq!(parse("NATS/1.0 \r\n\r\n"), Some(Headers::default()));
     }
 
     #[test]
@@ -101,14 +174,16 @@ mod tests {
         ] {
             assert_eq!(parse(block), None, "{block:?}");
         }
-        assert_eq!(parse_headers(b"NATS/1.0\r\nA: \xff\r\n\r\n"), None);
+        assert_eq!(Headers::parse(b"NATS/1.0\r\nA: \xff\r\n\r\n"), None);
     }
 
     #[test]
     fn a_value_may_go_on_in_the_next_line() {
         let headers = parse("NATS/1.0\r\nA: b\r\n c \r\n\td \r\nE: f\r\n\r\n").unwrap();
-        assert_eq!(value(&headers, "A"), Some("b c \td"));
-        assert_eq!(value(&headers, "E"), Some("f"));
+        assert_eq!(headers.get("A"), Some("b c \td"));
+        let behind_nothing = parse("NATS/1.0\r\nA: \r\n b\r\n\r\n").unwrap();
+        assert_eq!(behind_nothing.get("A"), Some("b"));
+        assert_eq!(headers.get("E"), Some("f"));
         assert_eq!(parse("NATS/1.0\r\n c\r\n\r\n"), None);
     }
 
@@ -116,7 +191,14 @@ mod tests {
     fn an_end_that_is_missing_is_no_fault() {
         for end in ["", "\r\n", "\r\n\r\n"] {
             let headers = parse(&format!("NATS/1.0\r\nA: b{end}")).unwrap();
-            assert_eq!(value(&headers, "A"), Some("b"));
+            assert_eq!(headers.get("A"), Some("b"));
         }
+    }
+
+    #[test]
+    fn headers_are_made_of_names_and_values() {
+        let all = [("A", "b: c"), ("a", ""), ("A", "\u{3000}d")];
+        let headers = Headers::from_iter(all);
+        assert!(headers.iter().eq(all));
     }
 }

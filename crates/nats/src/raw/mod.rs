@@ -19,7 +19,7 @@ mod outgoing;
 mod parse;
 mod tls;
 
-pub use headers::parse_headers;
+pub use headers::Headers;
 pub use parse::{Op, Parser, ProtocolError};
 
 use async_nats::Subject;
@@ -72,7 +72,7 @@ pub struct RawMessage {
     pub sid: Sid,
     /// Where an answer is to be sent.
     pub reply: Option<Subject>,
-    /// The block of headers, for [`parse_headers`].
+    /// The block of headers, for [`Headers::parse`].
     pub headers: Option<Bytes>,
     /// The message itself.
     pub payload: Bytes,

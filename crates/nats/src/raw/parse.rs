@@ -10,11 +10,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use std::mem;
 use thiserror::Error;
 
-/// Bytes of a control line. A server takes 4,096 from a publisher by default. It adds the id of the subscription to a message, and its own
-/// words to an error that quotes a subject.
-const LINE_BYTES_MAX: usize = 8_192;
-/// Bytes of the line that introduces a server: it lists the whole cluster.
-const INFO_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a control line. A server takes 4,096 from a publisher by default, and may be set to take more (`max_control_line`). The line that
+/// introduces it lists the whole cluster.
+const LINE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a message: the largest payload that a server can be set to, and headers.
 const MESSAGE_BYTES_MAX: usize = (64 << 20) + (1 << 20);
 /// Bytes that are read at once at most.
@@ -147,8 +145,8 @@ impl Parser {
     fn take_line(&mut self) -> Result<Option<Bytes>, ProtocolError> {
         let found = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let end = found.map_or(self.buffer.len(), |at| self.searched + at);
-        let max = self.line_bytes_max();
-        if end > max {
+        if end > LINE_BYTES_MAX {
+            let max = LINE_BYTES_MAX;
             return Err(ProtocolError::LineTooLong { max });
         }
         if found.is_none() {
@@ -162,15 +160,6 @@ impl Parser {
         }
         line.truncate(end - 1);
         Ok(Some(line))
-    }
-
-    fn line_bytes_max(&self) -> usize {
-        let verb = self.buffer.get(..4);
-        if verb.is_some_and(|verb| verb.eq_ignore_ascii_case(b"INFO")) {
-            INFO_BYTES_MAX
-        } else {
-            LINE_BYTES_MAX
-        }
     }
 
     /// The message of a control line, if it is there to its end.
@@ -463,14 +452,7 @@ mod tests {
         let longer = line(&format!("{subject}a"));
         assert_eq!(parse_pieces([longer.as_bytes()]).1, too_long);
         let endless = vec![b'a'; LINE_BYTES_MAX + 1];
-        assert_eq!(parse_pieces(endless.chunks(100)).1, too_long);
-
-        let info = |bytes: usize| format!("INFO {}\r\n", "a".repeat(bytes));
-        let largest = info(INFO_BYTES_MAX - "INFO \r".len());
-        assert_eq!(parse_pieces(largest.as_bytes().chunks(1_000)).1, None);
-        let max = INFO_BYTES_MAX;
-        let refused = parse_pieces([info(INFO_BYTES_MAX).as_bytes()]).1;
-        assert_eq!(refused, Some(ProtocolError::LineTooLong { max }));
+        assert_eq!(parse_pieces(endless.chunks(1_000)).1, too_long);
 
         let bytes = MESSAGE_BYTES_MAX as u64 + 1;
         let refused = error(format!("MSG a 1 {bytes}\r\n"));

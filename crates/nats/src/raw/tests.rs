@@ -105,8 +105,8 @@ async fn messages_come_and_lines_go() {
     let message = connection.next().await.unwrap();
     assert_eq!(message.subject.as_str(), "my.r.\u{3000}b\u{a0}");
     assert_eq!((message.sid, &*message.payload), (Sid(2), &b"hi"[..]));
-    let headers = parse_headers(&message.headers.unwrap()).unwrap();
-    let stored = headers.get("Nats-Subject").unwrap().as_str();
+    let headers = Headers::parse(&message.headers.unwrap()).unwrap();
+    let stored = headers.get("Nats-Subject").unwrap();
     assert_eq!(stored, "my.h.\u{3000}b\u{a0}");
     for line in [
         "SUB my.r.a 1",

@@ -115,9 +115,12 @@ impl Hearer {
 
     /// Opens the log and hears it, until something fails.
     async fn follow(&mut self) -> Result<Infallible, Fault> {
-        let (clock, epoch) = in_time(self.open()).await?;
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
-        let mut listener = link.servers.listen(&log).await?;
+        let opening = async {
+            let opened = self.open().await?;
+            Ok((opened, link.servers.listen(&log).await?))
+        };
+        let ((clock, epoch), mut listener) = in_time(opening).await?;
         listener.subscribe(&self.beat.subject);
         self.sids.clear();
         self.interest.handle_listening(epoch);

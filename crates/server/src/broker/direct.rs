@@ -6,9 +6,8 @@
 use super::asker::Asker;
 use super::servers::{FeedError, LastBySubject, Page, PageSize, Stored};
 use async_nats::Subject;
-use async_nats::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
-use myriad_nats::raw::{RawMessage, parse_headers};
+use myriad_nats::raw::{Headers, RawMessage};
 use serde::Serialize;
 use std::collections::HashMap;
 use time::OffsetDateTime;
@@ -20,7 +19,7 @@ const LAST_SIZE: PageSize = PageSize {
     bytes_max: 4 << 20,
 };
 /// Headers of JetStream's own.
-const OWN: [&str; 7] = [
+const OWN: [&str; 9] = [
     "Nats-Subject",
     "Nats-Sequence",
     "Nats-Last-Sequence",
@@ -28,6 +27,8 @@ const OWN: [&str; 7] = [
     "Nats-Time-Stamp",
     "Nats-Num-Pending",
     "Nats-UpTo-Sequence",
+    "Nats-Last-Consumer",
+    "Nats-Consumer-Stalled",
 ];
 /// The stream has no message that the question is about.
 const NO_MESSAGE: u16 = 404;
@@ -172,8 +173,8 @@ impl DirectAnswer {
             None => Err(FeedError::look(&"it does not say where it stands")),
             Some(END) => {
                 let own = own_headers(&block);
-                self.pending = number(Some(&own), "Nats-Num-Pending").unwrap_or(0);
-                self.up_to = number(Some(&own), "Nats-UpTo-Sequence");
+                self.pending = number(&own, "Nats-Num-Pending").unwrap_or(0);
+                self.up_to = number(&own, "Nats-UpTo-Sequence");
                 Ok(true)
             }
             Some(NO_MESSAGE) => {
@@ -197,7 +198,7 @@ pub(super) fn status_of(block: &[u8]) -> Option<u16> {
 /// It has a copy of its payload: a piece of the buffer that it was read to would keep all of that in memory, and whoever counts the bytes
 /// of messages would count too few.
 pub(super) fn stored(block: &Bytes, payload: &[u8]) -> Option<Stored> {
-    let headers = parse_headers(block);
+    let headers = Headers::parse(block);
     let Place {
         subject,
         sequence,
@@ -217,20 +218,15 @@ pub(super) fn stored(block: &Bytes, payload: &[u8]) -> Option<Stored> {
 }
 
 /// What JetStream has written behind the headers of a publisher. Its lines are sound, whatever stands before them.
-pub(super) fn own_headers(block: &[u8]) -> HeaderMap {
+pub(super) fn own_headers(block: &[u8]) -> Headers {
     let lines = block.split(|byte| *byte == b'\n');
     let values = lines.filter_map(|line| {
         let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
-        OWN.contains(&name).then(|| (name, value.trim()))
+        // A publisher may have written the same names, and a CR that may not stand in a value.
+        let is_own = OWN.contains(&name) && !value.trim().contains('\r');
+        is_own.then(|| (name, value.trim()))
     });
-    let mut headers = HeaderMap::new();
-    for (name, value) in values {
-        // A publisher may have written the same names.
-        if let Ok(value) = value.parse::<HeaderValue>() {
-            headers.append(name, value);
-        }
-    }
-    headers
+    values.collect()
 }
 
 /// Where a message stands that comes by itself, or by a direct get.
@@ -243,31 +239,26 @@ pub(super) struct Place {
 
 impl Place {
     /// Reads what JetStream adds to a message's headers.
-    pub(super) fn read(headers: &HeaderMap) -> Option<Self> {
-        let headers = Some(headers);
-        let time = last(headers, "Nats-Time-Stamp")?;
+    pub(super) fn read(headers: &Headers) -> Option<Self> {
+        let time = headers.last("Nats-Time-Stamp")?;
         let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
         Some(Self {
-            subject: last(headers, "Nats-Subject")?.into(),
+            subject: headers.last("Nats-Subject")?.into(),
             sequence: number(headers, "Nats-Sequence")?,
             stored_ns: time.unix_timestamp_nanos(),
         })
     }
 }
 
-pub(super) fn number(headers: Option<&HeaderMap>, name: &str) -> Option<u64> {
-    last(headers, name)?.parse().ok()
-}
-
-/// The last value of a header: JetStream writes its own behind those of the publisher, who may have written the same names.
-fn last<'m>(headers: Option<&'m HeaderMap>, name: &str) -> Option<&'m str> {
-    headers?.get_last(name).map(HeaderValue::as_str)
+/// The number in a header of JetStream's own. The last one counts: JetStream writes its own behind those of the publisher, who may have
+/// written the same names.
+pub(super) fn number(headers: &Headers, name: &str) -> Option<u64> {
+    headers.last(name)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nats::headers;
     use myriad_nats::raw::Sid;
 
     #[test]
@@ -277,13 +268,13 @@ mod tests {
             ("Nats-Sequence", "7"),
             ("Nats-Time-Stamp", "2026-11-22T10:00:00.000000005Z"),
         ];
-        let place = Place::read(&headers(all)).expect("all of it is there");
+        let place = Place::read(&Headers::from_iter(all)).expect("all of it is there");
         assert_eq!((&*place.subject, place.sequence), ("my.h.~.a", 7));
         assert_eq!(place.stored_ns % 1_000_000_000, 5);
         for missing in 0..all.len() {
             let mut some = all.to_vec();
             some.remove(missing);
-            assert_eq!(Place::read(&headers(some)), None);
+            assert_eq!(Place::read(&Headers::from_iter(some)), None);
         }
     }
 
@@ -296,7 +287,7 @@ mod tests {
         assert_eq!((&*stored.subject, stored.sequence), ("my.h.~.a", 7));
         assert!(stored.is_spoiled);
         let own = own_headers(&block);
-        assert_eq!(number(Some(&own), "Nats-Last-Sequence"), Some(5));
+        assert_eq!(number(&own, "Nats-Last-Sequence"), Some(5));
     }
 
     #[test]

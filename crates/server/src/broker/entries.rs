@@ -78,8 +78,7 @@ impl Entries {
         if message.is_spoiled {
             return self.unreadable(Some(channel), &SPOILED);
         }
-        let envelope = live::envelope_of(message.headers.as_ref(), &message.payload);
-        let envelope = match envelope {
+        let envelope = match message.envelope() {
             Ok(envelope) => envelope,
             Err(error) => return self.unreadable(Some(channel), &error),
         };

@@ -9,6 +9,7 @@
 
 use super::servers::{PageSize, Stored};
 use myriad_broker::MESSAGE_OVERHEAD;
+use myriad_nats::raw::Headers;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -22,8 +23,6 @@ const PAGES_BYTES_MAX: usize = 64 << 20;
 const FILLS_MAX: usize = 256;
 /// Fills of one log at once: each may have as much as a history.
 const FILLS_OF_LOG_MAX: usize = 16;
-/// Memory that the client library takes for a value of a header, beside its bytes: a text of its own in a list of its own.
-const HEADER_OVERHEAD: usize = 64;
 /// Messages of a page, however many bytes it may have.
 pub(super) const PAGE_MESSAGES_MAX: usize = 1_024;
 
@@ -147,10 +146,7 @@ impl FillShare {
 
 /// Bytes of memory that a message takes, more or less.
 pub(super) fn bytes_of(message: &Stored) -> usize {
-    let headers = message.headers.iter();
-    let values = headers.flat_map(|headers| headers.iter().flat_map(|(_, values)| values));
-    let values = values.map(|value| value.as_str().len() + HEADER_OVERHEAD);
-    let headers: usize = values.sum();
+    let headers = message.headers.as_ref().map_or(0, Headers::bytes);
     message.payload.len() + headers + MESSAGE_OVERHEAD as usize
 }
 

@@ -1,6 +1,7 @@
 //! The servers of NATS: the connections to them, and what is asked there.
 
 use super::asker::Asker;
+use super::consumer::Consumer;
 use super::direct;
 use super::link::START_TIMEOUT;
 use super::link::{BrokerError, Log};
@@ -11,13 +12,14 @@ use super::servers::{
 };
 use super::storer::Storer;
 use super::stream::ensure;
-use super::{BrokerSettings, State, feed};
+use super::{BrokerSettings, State, leader};
 use crate::nats::{headers, is_connected};
 use crate::nodes::Nodes;
 use async_nats::jetstream::context::{AccountErrorKind, Context, ContextBuilder};
 use async_nats::{Client, Event};
 use futures_util::future::BoxFuture;
 use myriad_broker::{Extent, Subjects};
+use myriad_nats::raw::RawConnection;
 use myriad_nats::{Nats, NatsError};
 use myriad_shard::Told;
 use std::sync::Arc;
@@ -40,8 +42,6 @@ pub(super) struct Jetstream {
     pub(super) client: Client,
     /// The publisher looks for messages by it.
     publishing: Context,
-    /// Stored messages come by it.
-    reads: Client,
     /// Streams, and messages in them, are asked about by it.
     reading: Context,
     /// What no history keeps comes by it.
@@ -52,7 +52,7 @@ pub(super) struct Jetstream {
     replicas: usize,
     /// Of questions for many messages at once.
     asker: Asker,
-    /// For connections that hear what streams republish.
+    /// For connections that hear streams.
     nats: Nats,
     name: String,
     by_channel: bool,
@@ -83,7 +83,6 @@ impl Jetstream {
             storer,
             publishing: context_of(&client),
             client,
-            reads,
             reading,
             live,
             nodes: Arc::new(nodes),
@@ -105,6 +104,14 @@ impl Jetstream {
 
     fn stream_of(&self, log: &Log) -> String {
         self.subjects.stream(&log.class)
+    }
+
+    /// A connection for one stream: to a server of the URL, or else to one that another connection was told of.
+    async fn connect_to(&self, stream: &str) -> Result<RawConnection, FeedError> {
+        let name = format!("{} {stream}", self.name);
+        let found = self.client.server_info().connect_urls;
+        let connection = self.nats.connect_raw_or(&name, &found).await;
+        connection.map_err(|error| FeedError::make(&error))
     }
 
     async fn ask_extent(&self, log: &Log) -> Result<Extent, FeedError> {
@@ -157,8 +164,8 @@ impl Servers for Jetstream {
     ) -> BoxFuture<'a, Result<Box<dyn Feed>, FeedError>> {
         Box::pin(async move {
             let stream = self.stream_of(log);
-            let feed = feed::Consumer::open(&self.reads, &self.reading, stream, first).await?;
-            let feed: Box<dyn Feed> = Box::new(feed);
+            let connection = self.connect_to(&stream).await?;
+            let feed: Box<dyn Feed> = Box::new(Consumer::open(connection, &stream, first));
             Ok(feed)
         })
     }
@@ -166,11 +173,7 @@ impl Servers for Jetstream {
     fn listen<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Box<dyn Listener>, FeedError>> {
         Box::pin(async move {
             let stream = self.stream_of(log);
-            let connection = self
-                .nats
-                .connect_raw(&format!("{} {stream}", self.name))
-                .await;
-            let connection = connection.map_err(|error| FeedError::Ended(error.to_string()))?;
+            let connection = self.connect_to(&stream).await?;
             let subjects = self.subjects.clone();
             let listener = Republishing::new(connection, subjects, &stream);
             let listener: Box<dyn Listener> = Box::new(listener);
@@ -206,7 +209,7 @@ impl Servers for Jetstream {
         log: &'a Log,
         which: Which<'a>,
     ) -> BoxFuture<'a, Result<Option<Stored>, FeedError>> {
-        Box::pin(async move { feed::look(self.context(way), &self.stream_of(log), which).await })
+        Box::pin(async move { leader::look(self.context(way), &self.stream_of(log), which).await })
     }
 
     fn store<'a>(

@@ -58,7 +58,7 @@ fn republished(subjects: &Subjects, message: RawMessage) -> Option<Republished> 
     let is_from_stream = subjects.republished(&stored.subject).as_deref() == Some(&*subject);
     // They are parsed once, if they can be.
     let own = stored.headers.is_none().then(|| own_headers(&block));
-    let headers = stored.headers.as_ref().or(own.as_ref());
+    let headers = stored.headers.as_ref().or(own.as_ref())?;
     let previous = number(headers, "Nats-Last-Sequence")?;
     // An operator may have told the stream to republish headers only. Then it is as if the message had been lost on its way.
     let has_lost_data = stored.payload.is_empty() && number(headers, "Nats-Msg-Size").is_some();

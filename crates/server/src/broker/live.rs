@@ -3,9 +3,9 @@
 use super::homes::Homes;
 use super::link::Link;
 use super::remarks::Remark;
-use crate::nats::{Messages, header};
+use crate::nats::Messages;
 use async_nats::{Client, HeaderMap, Message, Subject};
-use myriad_broker::{Envelope, MESSAGE_OVERHEAD, Unreadable};
+use myriad_broker::{Envelope, MESSAGE_OVERHEAD};
 use myriad_shard::{Mesh, PublishRefused, Submission};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +25,6 @@ pub(super) enum Taken {
     Submission(Box<Submission>),
     /// This node has less room for publications than the one it was published on. With the channel.
     TooLarge(String),
-}
-
-/// Reads what a message says.
-///
-/// # Errors
-/// A header of ours has something else in it.
-pub(super) fn envelope_of(
-    headers: Option<&HeaderMap>,
-    payload: &[u8],
-) -> Result<Envelope, Unreadable> {
-    Envelope::read(|name| header(headers, name), payload)
 }
 
 /// Gives a message its share of the limit of publication bytes: waits for it, so that nothing is lost where this node delivers more
@@ -123,7 +112,10 @@ async fn deliver(link: &Link, mesh: &Mesh, message: &Message) {
     let Some(channel) = channel_of(link, &message.subject) else {
         return;
     };
-    let envelope = match envelope_of(message.headers.as_ref(), &message.payload) {
+    let headers = message.headers.iter().flat_map(HeaderMap::iter);
+    let headers =
+        headers.filter_map(|(name, values)| Some((name.as_ref(), values.first()?.as_str())));
+    let envelope = match Envelope::read(headers, &message.payload) {
         Ok(envelope) => envelope,
         Err(error) => {
             link.state.counts.count_unreadable();

@@ -1,9 +1,6 @@
 //! Reads one log, and tells the homes of this node what it says.
 //!
 //! By one consumer. Whatever goes wrong with it ends [`Reader::follow`], and the log is opened anew where this node stopped.
-//!
-//! A message may be what broke the connection: the client library cannot parse every subject and every header, and gives up the
-//! connection over it. So behind a fault the next messages are asked for one by one, as text, before a consumer sends them again.
 
 use super::answers::Waiter;
 use super::beat::{BeatKeeper, StoredBeats};
@@ -12,9 +9,8 @@ use super::entries::{Clock, Entries, SPOILED};
 use super::fault::Fault;
 use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
-use super::looking::look_from;
 use super::opening::{Backoff, Known, Opening, in_time};
-use super::servers::{FeedError, Stored};
+use super::servers::{FeedError, SILENCE_MAX, Stored};
 use myriad_broker::{Anchor, Opened, Reading, Step};
 use myriad_shard::{Epoch, LogEntry, LogEvent, NotPublished, Position};
 use std::sync::Arc;
@@ -24,8 +20,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// Homes hear at least this often how far their node has read, where what it read is about no channel of theirs.
 const TELL_INTERVAL: Duration = Duration::from_millis(50);
-/// Messages that are asked for one by one behind a fault.
-const LOOKED_AT_MAX: usize = 64;
 
 /// Reads one log.
 pub(super) struct Reader {
@@ -38,8 +32,6 @@ pub(super) struct Reader {
     told: u64,
     beat: BeatKeeper,
     was_live: bool,
-    /// There was a feed before.
-    was_followed: bool,
     opening: Opening,
     counts: StreamCounts,
 }
@@ -61,7 +53,6 @@ impl Reader {
             reading: Reading::new(),
             told: 0,
             was_live: false,
-            was_followed: false,
             opening: Opening::default(),
         }
     }
@@ -82,14 +73,13 @@ impl Reader {
 
     /// Opens the log and reads it, until something fails.
     async fn follow(&mut self) -> Result<std::convert::Infallible, Fault> {
-        let clock = in_time(self.open()).await?;
-        if self.was_followed {
-            self.look_ahead(clock).await?;
-        }
-        self.was_followed = true;
-        let first = self.reading.next_sequence();
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
-        let mut feed = link.servers.follow(&log, first).await?;
+        let opening = async {
+            let clock = self.open().await?;
+            let first = self.reading.next_sequence();
+            Ok((clock, link.servers.follow(&log, first).await?))
+        };
+        let (clock, mut feed) = in_time(opening).await?;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);
@@ -103,15 +93,13 @@ impl Reader {
                     if self.log.is_suspect() {
                         return Err(Fault::Changed);
                     }
-                    if let Some(fault) = feed.fault() {
-                        let mut has_come = false;
+                    if feed.is_silent() {
                         while let Some(message) = feed.next_now()? {
                             self.handle_message(message, clock).await?;
-                            has_come = true;
                         }
-                        // What waited here is no silence.
-                        if !(has_come && matches!(fault, FeedError::Silent(_))) {
-                            return Err(fault.into());
+                        // What waited here was no silence.
+                        if feed.is_silent() {
+                            return Err(FeedError::Silent(SILENCE_MAX.as_secs()).into());
                         }
                     }
                     if let Some(epoch) = self.reading.epoch() {
@@ -122,18 +110,6 @@ impl Reader {
                 message = feed.next() => self.handle_message(message?, clock).await?,
             }
         }
-    }
-
-    /// Reads the next messages as text: one of them may be what ended the feed before.
-    async fn look_ahead(&mut self, clock: Clock) -> Result<(), Fault> {
-        for _ in 0..LOOKED_AT_MAX {
-            let next = self.reading.next_sequence();
-            let Some(message) = look_from(&self.link, &self.log, next).await? else {
-                break;
-            };
-            self.handle_message(message, clock).await?;
-        }
-        Ok(())
     }
 
     /// Opens the stream, and writes a mark at its end.

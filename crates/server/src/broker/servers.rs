@@ -4,22 +4,27 @@
 //! and come back without the end of a log.
 
 use super::link::{BrokerError, Log};
-use async_nats::{HeaderMap, Subject};
+use async_nats::Subject;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use myriad_broker::{Extent, Header};
-use myriad_nats::raw::Sid;
+use myriad_broker::{Envelope, Extent, Header, Unreadable};
+use myriad_nats::raw::{Headers, Sid};
 use myriad_shard::Told;
 use std::collections::HashMap;
 use std::fmt::{Debug, Display};
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use thiserror::Error;
 use tokio::task::unconstrained;
+use tokio::time::Instant;
 
 /// Subjects whose last messages are asked for at once: JetStream answers for 1,024 at most.
 pub(super) const SUBJECTS_ASKED_MAX: usize = 1_000;
+
+/// A feed has a heartbeat every 5 s, if it has nothing else.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(11);
 
 /// The connection by which a message is looked for.
 ///
@@ -28,7 +33,7 @@ pub(super) const SUBJECTS_ASKED_MAX: usize = 1_000;
 pub(super) enum Way {
     /// The publisher's: it looks for the message before a publication with a version, and for epochs.
     Publishing,
-    /// Stored messages come by it.
+    /// The reader's: streams and their messages are asked about by it.
     Reading,
 }
 
@@ -39,10 +44,26 @@ pub(super) struct Stored {
     /// When it was stored, by the servers' clock: ns since 1970.
     pub(super) stored_ns: i128,
     pub(super) subject: Subject,
-    pub(super) headers: Option<HeaderMap>,
+    pub(super) headers: Option<Headers>,
     pub(super) payload: Bytes,
-    /// Its headers are none: the library cannot parse them, or they have a status.
+    /// Its headers cannot be parsed or have a status, or its payload cannot be read.
     pub(super) is_spoiled: bool,
+}
+
+impl Stored {
+    /// The value of one of its headers.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.as_ref()?.get(name)
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// A header of ours has something else in it.
+    pub(super) fn envelope(&self) -> Result<Envelope, Unreadable> {
+        let headers = self.headers.iter().flat_map(Headers::iter);
+        Envelope::read(headers, &self.payload)
+    }
 }
 
 /// A message that is looked for in a stream.
@@ -92,7 +113,7 @@ pub(super) enum NotStored {
 /// Why a feed ended, or a message could not be looked at.
 #[derive(Debug, Error)]
 pub(super) enum FeedError {
-    #[error("a consumer cannot be made: {0}")]
+    #[error("it cannot be followed: {0}")]
     Make(String),
     #[error("the consumer ended: {0}")]
     Ended(String),
@@ -131,11 +152,16 @@ pub(super) trait Feed: Send {
     /// Something was lost.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Stored, FeedError>>;
 
-    /// What has happened to it, if it has not gone on as it should. What has come before that is still to be had.
-    fn fault(&self) -> Option<FeedError>;
+    /// When the last message was taken from it. It has heartbeats, which are none for the owner.
+    fn heard(&self) -> Instant;
 }
 
 impl dyn Feed + '_ {
+    /// Whether nothing was taken from it for too long. What has come meanwhile is still to be had.
+    pub(super) fn is_silent(&self) -> bool {
+        self.heard().elapsed() > SILENCE_MAX
+    }
+
     /// The next message. May be given up while it waits.
     ///
     /// # Errors
@@ -265,7 +291,7 @@ pub(super) trait Servers: Debug + Send + Sync {
     /// Follows a log's stream from a place on.
     ///
     /// # Errors
-    /// The servers do not let us.
+    /// No server can be reached. A refusal may come as the first error of the feed.
     fn follow<'a>(
         &'a self,
         log: &'a Log,

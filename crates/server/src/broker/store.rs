@@ -8,7 +8,6 @@ use super::acknowledged::Acknowledged;
 use super::answers::Waiter;
 use super::counts::Outcome;
 use super::link::{Link, Log};
-use super::live::envelope_of;
 use super::remarks::Remark;
 use super::servers::{FeedError, NotStored, Stored, ToStore, Way, Which};
 use bytes::Bytes;
@@ -186,9 +185,7 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
 
 fn envelope_in(stored: &Stored) -> Option<Envelope> {
     let is_whole = !stored.is_spoiled;
-    is_whole
-        .then(|| envelope_of(stored.headers.as_ref(), &stored.payload).ok())
-        .flatten()
+    is_whole.then(|| stored.envelope().ok()).flatten()
 }
 
 fn version_of(stored: &Stored) -> Option<Version> {

@@ -4,7 +4,7 @@ use super::pages::Pages;
 use crate::broker::fill_budget::FillShare;
 use crate::broker::link::{Link, Log};
 use crate::broker::servers::{FeedError, LastBySubject, SUBJECTS_ASKED_MAX, Stored};
-use async_nats::header::NATS_ROLLUP;
+use crate::broker::store::ROLLUP;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use myriad_broker::{Asked, Extent, Fill, Filled, LastByChannel};
@@ -282,8 +282,7 @@ async fn read(
 
 /// Whether a message took the place of all others of its channel, as far as its headers can be read.
 fn is_rollup(message: &Stored) -> bool {
-    let headers = message.headers.as_ref();
-    message.is_spoiled || headers.is_some_and(|headers| headers.get(NATS_ROLLUP).is_some())
+    message.is_spoiled || message.header(ROLLUP).is_some()
 }
 
 #[cfg(test)]

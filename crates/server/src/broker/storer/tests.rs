@@ -1,83 +1,35 @@
 //! Against a NATS server that the tests play.
 
 use super::*;
+use crate::broker::played::{Peer, Server};
 use bytes::Bytes;
 use myriad_nats::Sid;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::join;
-use tokio::net::{TcpListener, TcpStream};
 
 const STREAM: &str = "my-~";
 
-/// A server that waits for connections.
-struct Server {
-    listener: TcpListener,
-    nats: Nats,
+/// A storer, and the server's end of its connection.
+async fn connect(server: &Server) -> (Storer, Peer) {
+    let connecting = Storer::connect(&server.nats, "test".to_owned());
+    let (storer, mut peer) = join!(connecting, server.let_in("{}"));
+    peer.subscribed().await;
+    (storer.unwrap(), peer)
 }
 
-/// The server's end of a connection.
-struct Peer(BufReader<TcpStream>);
-
-impl Server {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let nats = Nats::at(format!("nats://{address}"));
-        Self { listener, nats }
-    }
-
-    /// Lets the next client in.
-    async fn let_in(&self, info: &str) -> Peer {
-        let (stream, _) = self.listener.accept().await.unwrap();
-        let mut peer = Peer(BufReader::new(stream));
-        peer.say(&format!("INFO {info}\r\n")).await;
-        assert!(peer.line().await.starts_with("CONNECT "));
-        assert_eq!(peer.line().await, "PING");
-        peer.say("PONG\r\n").await;
-        peer
-    }
-
-    /// A storer, and the server's end of its connection.
-    async fn connect(&self) -> (Storer, Peer) {
-        let connecting = Storer::connect(&self.nats, "test".to_owned());
-        let (storer, mut peer) = join!(connecting, self.let_in("{}"));
-        peer.subscribed().await;
-        (storer.unwrap(), peer)
-    }
+/// The next message: its reply subject, and its headers and payload.
+async fn published(peer: &mut Peer) -> (String, String) {
+    let (line, body) = peer.message().await;
+    let words: Vec<&str> = line.split(' ').collect();
+    let ["HPUB", "my.h.~.a", reply, ..] = words[..] else {
+        panic!("{line}");
+    };
+    (reply.to_owned(), body)
 }
 
-impl Peer {
-    async fn say(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).await.unwrap();
-    }
-
-    async fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).await.unwrap();
-        line.trim_end().to_owned()
-    }
-
-    async fn subscribed(&mut self) {
-        assert!(self.line().await.starts_with("SUB _INBOX."));
-    }
-
-    /// The next message: its reply subject, and its headers and payload.
-    async fn message(&mut self) -> (String, String) {
-        let line = self.line().await;
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["HPUB", "my.h.~.a", reply, _, bytes] = words[..] else {
-            panic!("{line}");
-        };
-        let mut body = vec![0; bytes.parse::<usize>().unwrap() + 2];
-        self.0.read_exact(&mut body).await.unwrap();
-        (reply.to_owned(), String::from_utf8(body).unwrap())
-    }
-
-    async fn answer(&mut self, reply: &str, payload: &str) {
-        let bytes = payload.len();
-        self.say(&format!("MSG {reply} 1 {bytes}\r\n{payload}\r\n"))
-            .await;
-    }
+async fn answer_to(peer: &mut Peer, reply: &str, payload: &str) {
+    let bytes = payload.len();
+    peer.say(&format!("MSG {reply} 1 {bytes}\r\n{payload}\r\n"))
+        .await;
 }
 
 fn message(payload: &'static str) -> ToStore {
@@ -101,8 +53,8 @@ fn place(sequence: u64) -> String {
 /// A message is stored, and its place told.
 async fn stores(storer: &Storer, peer: &mut Peer) {
     let serve = async {
-        let (reply, _) = peer.message().await;
-        peer.answer(&reply, &place(8)).await;
+        let (reply, _) = published(peer).await;
+        answer_to(peer, &reply, &place(8)).await;
     };
     let (stored, ()) = join!(store(storer, "1"), serve);
     assert_eq!(stored.unwrap().sequence, 8);
@@ -110,15 +62,15 @@ async fn stores(storer: &Storer, peer: &mut Peer) {
 
 #[tokio::test]
 async fn each_is_told_where_its_message_stands() {
-    let (storer, mut peer) = Server::start().await.connect().await;
+    let (storer, mut peer) = connect(&Server::start().await).await;
     let serve = async {
-        let (first, body) = peer.message().await;
+        let (first, body) = published(&mut peer).await;
         let expected = "NATS/1.0\r\nMyriad-Format: json\r\nNats-Expected-Stream: my-~\r\nNats-Msg-Id: 7\r\n\
              Nats-Expected-Last-Subject-Sequence: 5\r\n\r\n1\r\n";
         assert_eq!(body, expected);
-        let (second, _) = peer.message().await;
-        peer.answer(&second, &place(9)).await;
-        peer.answer(&first, &place(8)).await;
+        let (second, _) = published(&mut peer).await;
+        answer_to(&mut peer, &second, &place(9)).await;
+        answer_to(&mut peer, &first, &place(8)).await;
     };
     let (first, second, ()) = join!(store(&storer, "1"), store(&storer, "2"), serve);
     let places = [first, second].map(|ack| ack.unwrap().sequence);
@@ -128,9 +80,9 @@ async fn each_is_told_where_its_message_stands() {
 #[tokio::test]
 async fn who_waits_on_a_connection_that_is_lost_is_told_and_it_is_made_again() {
     let server = Server::start().await;
-    let (storer, mut peer) = server.connect().await;
+    let (storer, mut peer) = connect(&server).await;
     let lose = async {
-        peer.message().await;
+        published(&mut peer).await;
         drop(peer);
     };
     let (stored, ()) = join!(store(&storer, "1"), lose);
@@ -157,12 +109,12 @@ async fn another_server_is_found_where_the_first_one_named_it() {
 
 #[tokio::test]
 async fn what_a_server_forbids_costs_nobody_else_an_acknowledgement() {
-    let (storer, mut peer) = Server::start().await.connect().await;
+    let (storer, mut peer) = connect(&Server::start().await).await;
     let serve = async {
-        let (reply, _) = peer.message().await;
+        let (reply, _) = published(&mut peer).await;
         peer.say("-ERR 'Permissions Violation for Publish to \"b\"'\r\n")
             .await;
-        peer.answer(&reply, &place(8)).await;
+        answer_to(&mut peer, &reply, &place(8)).await;
     };
     let (stored, ()) = join!(store(&storer, "1"), serve);
     assert_eq!(stored.unwrap().sequence, 8);
@@ -183,7 +135,7 @@ async fn a_message_that_is_too_large_is_refused_and_costs_nothing() {
 
 #[tokio::test]
 async fn who_gives_up_while_a_server_does_not_read_leaves_nothing_behind() {
-    let (storer, mut peer) = Server::start().await.connect().await;
+    let (storer, mut peer) = connect(&Server::start().await).await;
     // The server reads nothing. More is asked for than the sockets' buffers take.
     let large: &str = "x".repeat(1 << 20).leak();
     let many = (0..64).map(|_| store(&storer, large));
@@ -192,9 +144,9 @@ async fn who_gives_up_while_a_server_does_not_read_leaves_nothing_behind() {
     let serve = async {
         let mut written = 0;
         loop {
-            let (reply, body) = peer.message().await;
+            let (reply, body) = published(&mut peer).await;
             if body.ends_with("\r\n1\r\n") {
-                peer.answer(&reply, &place(8)).await;
+                answer_to(&mut peer, &reply, &place(8)).await;
                 return written;
             }
             written += 1;

@@ -18,10 +18,8 @@ use super::reached::ReachedByChannel;
 use super::truth::{Fact, Truth, What};
 use super::{CHANNELS, STREAM_NAMESPACE};
 use crate::broker::beat::parse;
-use crate::broker::live::envelope_of;
 use crate::broker::servers::{Ack, NotStored, Stored, ToStore, Which};
 use crate::broker::store::ROLLUP;
-use crate::nats::headers;
 use listener::Listeners;
 use myriad_broker::{Class, Extent, Subjects};
 use myriad_reactor::sim::Prng;
@@ -83,8 +81,7 @@ impl Stream {
 
 /// Whether a message takes the place of all others of its subject.
 fn rolls_up(entry: &Stored) -> bool {
-    let headers = entry.headers.as_ref();
-    headers.is_some_and(|headers| headers.get(ROLLUP).is_some())
+    entry.header(ROLLUP).is_some()
 }
 
 /// What all servers know.
@@ -320,7 +317,11 @@ impl Cloud {
             sequence,
             stored_ns: state.stored_ns,
             subject: message.subject.into(),
-            headers: Some(headers(values.map(|(name, value)| (*name, value.as_str())))),
+            headers: Some(
+                values
+                    .map(|(name, value)| (*name, value.as_str()))
+                    .collect(),
+            ),
             payload: message.payload,
             is_spoiled,
         };
@@ -422,7 +423,7 @@ fn fact_of(stored: &Stored, subjects: &Subjects) -> Fact {
 }
 
 fn content_of(stored: &Stored) -> Option<Payload> {
-    let envelope = envelope_of(stored.headers.as_ref(), &stored.payload).expect("it is ours");
+    let envelope = stored.envelope().expect("it is ours");
     envelope.content.map(|content| content.payload.clone())
 }
 

@@ -1,7 +1,7 @@
 //! A consumer of the simulated servers: the whole log in its order, from a place on.
 
 use super::client::Connection;
-use super::{Cloud, Looked, SILENCE_MAX, lock};
+use super::{Cloud, Looked, lock};
 use crate::broker::servers::{Feed, FeedError, Stored};
 use myriad_reactor::sim::Prng;
 use std::sync::{Arc, Mutex};
@@ -116,9 +116,16 @@ pub(super) struct SimFeed {
 impl Feed for SimFeed {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Stored, FeedError>> {
         loop {
-            let Some(sent) = ready!(self.messages.poll_recv(context)) else {
+            let sent = self.messages.poll_recv(context);
+            if sent.is_pending() && self.is_cut() {
+                return Poll::Ready(Err(FeedError::Cut));
+            }
+            let Some(sent) = ready!(sent) else {
                 // The consumer has gone. Nobody says so.
-                return Poll::Pending;
+                return match self.is_cut() {
+                    true => Poll::Ready(Err(FeedError::Cut)),
+                    false => Poll::Pending,
+                };
             };
             self.heard = Instant::now();
             match sent {
@@ -130,12 +137,15 @@ impl Feed for SimFeed {
         }
     }
 
-    fn fault(&self) -> Option<FeedError> {
+    fn heard(&self) -> Instant {
+        self.heard
+    }
+}
+
+impl SimFeed {
+    /// Whether the connection by which it came is lost.
+    fn is_cut(&self) -> bool {
         let connection = lock(&self.connection);
-        if connection.count != self.count || connection.is_down {
-            return Some(FeedError::Cut);
-        }
-        let is_silent = self.heard.elapsed() > SILENCE_MAX;
-        is_silent.then_some(FeedError::Silent(SILENCE_MAX.as_secs()))
+        connection.count != self.count || connection.is_down
     }
 }
