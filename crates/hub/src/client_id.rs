@@ -17,25 +17,17 @@ impl ClientId {
     /// Reads an id as it is written: 32 lower-case hexadecimal digits with dashes in their places.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let text: &[u8; Self::TEXT_BYTES] = text.as_bytes().try_into().ok()?;
-        let mut digits = text.iter().enumerate().filter(|(at, _)| !is_dash(*at));
-        let mut next = || {
-            let (_, digit) = digits.next()?;
-            let value = HEX.iter().position(|one| one == digit)?;
-            u8::try_from(value).ok()
-        };
-        let mut id = [0; 16];
-        for byte in &mut id {
-            *byte = next()? << 4 | next()?;
-        }
-        let id = Self(id);
-        // What is left to check are the dashes.
-        (id.text() == *text).then_some(id)
+        let digits: String = text.split('-').collect();
+        let id = Self(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes());
+        // Any other way to write the number is refused.
+        (id.text() == text.as_bytes()).then_some(id)
     }
 
     /// Its text, in ASCII.
-    fn text(&self) -> [u8; Self::TEXT_BYTES] {
-        let mut text = [b'-'; Self::TEXT_BYTES];
+    fn text(&self) -> [u8; 36] {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let is_dash = |at| matches!(at, 8 | 13 | 18 | 23);
+        let mut text = [b'-'; 36];
         let digits = text.iter_mut().enumerate();
         let digits = digits.filter(|(at, _)| !is_dash(*at));
         let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
@@ -44,15 +36,6 @@ impl ClientId {
         }
         text
     }
-
-    const TEXT_BYTES: usize = 36;
-}
-
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
-/// Whether a dash stands there in the text of an id.
-fn is_dash(at: usize) -> bool {
-    matches!(at, 8 | 13 | 18 | 23)
 }
 
 impl fmt::Display for ClientId {
