@@ -5,7 +5,7 @@ use super::{Cloud, Looked, lock};
 use crate::broker::servers::{Feed, FeedError, Stored};
 use myriad_reactor::sim::Prng;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
@@ -116,16 +116,11 @@ pub(super) struct SimFeed {
 impl Feed for SimFeed {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Stored, FeedError>> {
         loop {
-            let sent = self.messages.poll_recv(context);
-            if sent.is_pending() && self.is_cut() {
-                return Poll::Ready(Err(FeedError::Cut));
-            }
-            let Some(sent) = ready!(sent) else {
-                // The consumer has gone. Nobody says so.
-                return match self.is_cut() {
-                    true => Poll::Ready(Err(FeedError::Cut)),
-                    false => Poll::Pending,
-                };
+            let sent = match self.messages.poll_recv(context) {
+                Poll::Ready(Some(sent)) => sent,
+                _ if self.is_cut() => return Poll::Ready(Err(FeedError::Cut)),
+                // A consumer that has gone says nothing.
+                _ => return Poll::Pending,
             };
             self.heard = Instant::now();
             match sent {
