@@ -25,6 +25,7 @@ pub use parse::{Op, Parser, ProtocolError};
 use async_nats::Subject;
 use bytes::Bytes;
 use connect::Info;
+use futures_util::FutureExt as _;
 use keep_alive::{Due, KeepAlive, SILENCE_MAX};
 use link::Link;
 use std::fmt;
@@ -32,6 +33,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 use thiserror::Error;
+use tokio::task::unconstrained;
 
 /// How a server says that we may not publish a message. It drops that, and lets the connection live.
 const FORBIDDEN: &str = "Permissions Violation for Publish";
@@ -229,6 +231,14 @@ impl RawConnection {
     /// The connection has ended, and why.
     pub async fn next(&mut self) -> Result<RawMessage, RawError> {
         poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The next message if it has come. Writes what waits, too.
+    ///
+    /// # Errors
+    /// The connection has ended, and why.
+    pub fn next_now(&mut self) -> Result<Option<RawMessage>, RawError> {
+        unconstrained(self.next()).now_or_never().transpose()
     }
 
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Result<RawMessage, RawError>> {

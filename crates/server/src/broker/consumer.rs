@@ -14,7 +14,6 @@ use async_nats::Subject;
 use async_nats::jetstream::consumer::push::OrderedConfig;
 use async_nats::jetstream::consumer::{DeliverPolicy, Info, IntoConsumerConfig as _};
 use async_nats::jetstream::response::Response;
-use futures_util::FutureExt as _;
 use myriad_nats::raw::{Headers, RawConnection, RawError, RawMessage, Sid};
 use serde_json::json;
 use std::sync::Arc;
@@ -23,7 +22,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::vec;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
 
 /// How reply subjects of stored messages begin. They say where a message stands ([`Delivery`]).
@@ -238,18 +236,18 @@ impl Pump {
         &mut self,
         first: Result<RawMessage, RawError>,
     ) -> (Vec<RawMessage>, Option<FeedError>) {
-        let (mut batch, mut next) = (Vec::new(), Some(first));
-        while let Some(heard) = next {
-            match heard {
-                Ok(message) => batch.push(message),
+        let (mut batch, mut next) = (Vec::new(), first.map(Some));
+        loop {
+            match next {
+                Ok(Some(message)) => batch.push(message),
+                Ok(None) => return (batch, None),
                 Err(error) => return (batch, Some(FeedError::Ended(error.to_string()))),
             }
-            let has_place = batch.len() < BATCH_MAX;
-            next = has_place
-                .then(|| unconstrained(self.connection.next()).now_or_never())
-                .flatten();
+            if batch.len() == BATCH_MAX {
+                return (batch, None);
+            }
+            next = self.connection.next_now();
         }
-        (batch, None)
     }
 }
 

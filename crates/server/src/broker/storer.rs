@@ -6,7 +6,6 @@
 
 use super::direct::status_of;
 use super::servers::{Ack, NotStored, ToStore};
-use futures_util::FutureExt as _;
 use myriad_nats::raw::{RawConnection, RawError, RawMessage};
 use myriad_nats::{Nats, NatsError};
 use serde::Deserialize;
@@ -19,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
-use tokio::task::unconstrained;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// How long an acknowledgement may take: without a leader nobody answers.
@@ -273,10 +271,10 @@ impl Storing {
         }
         for _ in 0..TURN_MAX {
             // This writes what waits, too.
-            let Some(message) = unconstrained(self.connection.next()).now_or_never() else {
+            let Some(message) = self.connection.next_now()? else {
                 break;
             };
-            self.handle_message(&message?);
+            self.handle_message(&message);
         }
         Ok(())
     }
