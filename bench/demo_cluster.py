@@ -155,7 +155,7 @@ def main():
     parser.add_argument("--myriad", default=str(ROOT / "target" / "release" / "myriad"))
     parser.add_argument("--clients", type=int, default=None, help="as many as memory allows")
     parser.add_argument("--seconds", type=int, help=f"from the last client's arrival to the end: {SECONDS_MIN}, or {PUSHES_MIN} pushes")
-    parser.add_argument("--every", type=int, help=f"seconds between pushes: {EVERY_SECONDS_MIN}, or as many as all clients need")
+    parser.add_argument("--every", type=int, help=f"seconds between pushes: {EVERY_SECONDS_MIN}, or one for each {DELIVERIES_PER_SECOND:,} clients")
     parser.add_argument("--driver", default="auto", help="of nodes and crowd: auto, io_uring or epoll")
     options = parser.parse_args()
     options.clients = options.clients or clients_that_fit()
