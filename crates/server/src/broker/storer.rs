@@ -12,7 +12,6 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -334,7 +333,9 @@ impl Storing {
 struct PubAck {
     #[serde(default)]
     stream: String,
-    seq: Option<NonZeroU64>,
+    /// 0 beside an error.
+    #[serde(default)]
+    seq: u64,
     #[serde(default)]
     duplicate: bool,
     error: Option<ApiError>,
@@ -358,10 +359,11 @@ fn acknowledgement(message: &RawMessage, stream: &str) -> Result<Ack, NotStored>
     let ack: PubAck = serde_json::from_slice(&message.payload)
         .map_err(|error| unknown(&format_args!("the answer cannot be read: {error}")))?;
     let Some(error) = ack.error else {
-        let sequence = ack.seq.filter(|_| ack.stream == stream);
-        let sequence = sequence.ok_or_else(|| unknown(&"the answer is not of its stream"))?;
+        if ack.stream != stream || ack.seq == 0 {
+            return Err(unknown(&"the answer is not of its stream"));
+        }
         return Ok(Ack {
-            sequence: sequence.get(),
+            sequence: ack.seq,
             is_new: !ack.duplicate,
         });
     };
