@@ -100,6 +100,11 @@ fn is_joined<M>(channel: &Channel<M>, filled: &Filled<M>, kept_min: usize) -> bo
         return false;
     };
     let (last, first) = (channel.last, filled.first);
+    // A server said that the channel had nothing there, and it was wrong: its files were another time's. Homes were told so.
+    let mut places = filled.messages.iter().map(|(place, _)| *place);
+    if places.any(|place| place > last && place <= channel.read_to) {
+        return false;
+    }
     if begin == last {
         // While it is there, nothing behind it is too old.
         return first <= begin;
