@@ -36,7 +36,7 @@ CHANNELS = [f"room {index}" for index in range(6)]
 QUIET = 3
 SUBSCRIBERS = 8
 PUBLISHERS = 4
-INTERESTS = ["stream", "channel", "mixed"]
+INTERESTS = ["stream", "channel", "auto"]
 # JetStream elects a leader in 4 to 9 s.
 SETTLE_SECONDS = 45
 
@@ -264,7 +264,7 @@ async def old_copy(run):
 def interest_of(options, index):
     """What the node with this index hears of the broker."""
     if options.interest == "mixed":
-        return ["stream", "channel"][index % 2]
+        return INTERESTS[index % len(INTERESTS)]
     return options.interest
 
 
@@ -340,7 +340,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=8, help="time of publishing beside the fault's own")
     parser.add_argument("--servers", type=int, default=3, choices=[1, 3], help="NATS servers")
     parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--interest", choices=INTERESTS, default="stream", help="what nodes hear; mixed: each second one hears channels")
+    parser.add_argument("--interest", choices=[*INTERESTS, "mixed"], default="stream", help="what nodes hear; mixed: each of these in turn")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--myriad", default=MYRIAD)
     parser.add_argument("--list", action="store_true", help="names the faults")

@@ -309,3 +309,56 @@ def test_a_namespace_in_several_streams_has_one_order_for_each_channel(folder, s
     finally:
         for one in running:
             one.kill()
+
+
+def test_a_node_chooses_what_it_hears(folder, server):
+    url = f"nats://127.0.0.1:{server.port}"
+    prefix = ["--broker-prefix", "choice"]
+    running = [
+        Node(MYRIAD, folder, 20, url, 1, options=prefix),
+        Node(MYRIAD, folder, 21, url, 1, options=[*prefix, "--broker-auto-rate", "100"], interest="auto"),
+    ]
+    (other, chooses), published = running, []
+
+    def publish_more(of_others):
+        """Adds to the channel that the node wants, and one to each of so many others."""
+        number = len(published)
+        published.append(number)
+        wanted = {"publish": {"channel": "wanted", "data": {"n": number}}}
+        more = [{"publish": {"channel": f"other {index}", "data": {}}} for index in range(of_others)]
+        assert "publish" in other.call("batch", commands=[wanted, *more])["replies"][0]
+
+    def hears_channels():
+        _, text = chooses.request("GET", "/metrics")
+        return 'myriad_broker_by_channel{stream="choice-~"} 1' in text.splitlines()
+
+    def is_republished():
+        streams = server.ask("jsz?accounts=true&streams=true&config=true")["account_details"][0]["stream_detail"]
+        return any("republish" in one["config"] for one in streams if one["name"] == "choice-~")
+
+    def hears_channels_after(of_others):
+        publish_more(of_others)
+        check()
+        return hears_channels()
+
+    def check():
+        """The newest are all there, once and in order."""
+
+        def has_newest():
+            return numbers(chooses.call("history", channel="wanted", limit=100, reverse=True)) == published[: -101 : -1]
+
+        nats.wait_for("the node that chooses has read them", has_newest)
+
+    try:
+        start_all(running)
+        # It wants the channel from here on.
+        check()
+        assert not hears_channels() and not is_republished()
+        nats.wait_for("it hears single channels", lambda: hears_channels_after(50), seconds=120)
+        assert is_republished()
+        check()
+        nats.wait_for("it hears all again", lambda: not hears_channels_after(0), seconds=120)
+        check()
+    finally:
+        for one in running:
+            one.kill()

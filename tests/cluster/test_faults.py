@@ -12,6 +12,7 @@ import pytest
         ("node-killed", 1, "mixed"),
         ("all-nats-killed", 1, "stream"),
         ("all-nats-killed", 1, "channel"),
+        ("all-nats-killed", 1, "auto"),
         ("leader-killed", 3, "mixed"),
         ("old-copy", 1, "mixed"),
     ],

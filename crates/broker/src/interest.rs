@@ -8,6 +8,7 @@
 //! 2. It asks for the last messages of its new channels, from a server of the log that has got to the fence.
 //! 3. It reads what it lacks up to there (a *fill*). Meanwhile it holds back what comes.
 //! 4. From then on each message names the one before it. If that is not the last one that was heard, the node fills the gap.
+//!    Where it hears the whole log, nothing behind the fence is missing.
 //! 5. The last message of a channel that goes quiet has no successor that would name it. So the node asks for the last messages of all
 //!    its channels again from time to time: an *audit*.
 //!
@@ -20,6 +21,8 @@
 //! | the answer to [`Task::Fill`] | [`Interest::handle_filled`], or [`Interest::handle_unfilled`] |
 //! | a message was republished | [`Interest::handle_message`] |
 //! | the node does not listen any more | [`Interest::handle_deaf`] |
+//! | a message came where a node hears the whole log | the same, with [`Previous::InOrder`], and then [`Interest::handle_in_order`], also for messages of other channels |
+//! | messages are missing there | [`Interest::handle_hole`] |
 //! | time for an audit, or for a second look | [`Interest::audit`], [`Interest::look_at_new`], [`Interest::look_again`] |
 //!
 //! After each of them, do all of [`Interest::poll_task`].
@@ -33,6 +36,7 @@ mod last_messages;
 mod tasks;
 mod telling;
 
+pub use hearing::Previous;
 pub use tasks::{Asked, ChannelEvent, Fill, Filled, LastByChannel, Life, Task};
 
 use channel::{Channel, Phase};
@@ -64,6 +68,8 @@ pub struct Interest<M> {
     /// Channels of which subscribers have seen more than was read here: up to which offset. Their homes are told when that was read.
     confirming: BTreeMap<Arc<str>, u64>,
     held_bytes: usize,
+    /// The last message that came in order since the node listens; 0: none did.
+    in_order_to: u64,
     tasks: VecDeque<Task<M>>,
 }
 
@@ -85,6 +91,7 @@ impl<M> Interest<M> {
             doubts: BTreeMap::new(),
             confirming: BTreeMap::new(),
             held_bytes: 0,
+            in_order_to: 0,
             tasks: VecDeque::new(),
         }
     }
@@ -98,6 +105,12 @@ impl<M> Interest<M> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.channels.len()
+    }
+
+    /// Whether a channel is wanted.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        self.channels.contains_key(name)
     }
 
     /// Whether no channel is wanted.
@@ -139,6 +152,11 @@ impl<M> Interest<M> {
 
     /// The node does not listen any more. What homes want meanwhile is done when it listens again.
     pub fn handle_deaf(&mut self) {
+        let names: Vec<Arc<str>> = self.channels.keys().map(Arc::clone).collect();
+        for name in names {
+            self.note_in_order(&name);
+        }
+        self.in_order_to = 0;
         self.is_listening = false;
         self.life += 1;
         self.fencing = None;

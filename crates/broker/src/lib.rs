@@ -6,7 +6,7 @@
 //! * [`Subjects`]: where publications stand in NATS, by their channels' names;
 //! * [`Envelope`]: a publication as a message of NATS, and [`Announced`]: a join or a leave;
 //! * [`Reading`]: what the homes of a node are told of a log, in its order, and whether something is missing;
-//! * [`Interest`]: the same where a node hears only the channels that its clients want;
+//! * [`Interest`]: the same where a node knows only the channels that its clients want, and [`Choice`]: how it hears them;
 //! * [`Line`]: publications on their way to a log, one of each channel at a time;
 //! * [`Nodes`] and [`Gather`]: which other nodes are there, and what they answer.
 //!
@@ -15,6 +15,7 @@
 
 mod anchors;
 mod announcement;
+mod choice;
 mod envelope;
 mod interest;
 mod line;
@@ -24,10 +25,13 @@ mod reading;
 
 pub use anchors::{Anchor, Anchors, Extent};
 pub use announcement::Announced;
+pub use choice::{Choice, Measured, Policy, Source};
 pub use envelope::{
     Envelope, Header, MESSAGE_OVERHEAD, Origin, Unreadable, Version, version_behind,
 };
-pub use interest::{Asked, ChannelEvent, Fill, Filled, Interest, LastByChannel, Life, Task};
+pub use interest::{
+    Asked, ChannelEvent, Fill, Filled, Interest, LastByChannel, Life, Previous, Task,
+};
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};
 pub use nodes::{Gather, GatherError, Gathered, HELLO_NS, Nodes};

@@ -391,7 +391,7 @@ fn make_mesh(
     };
     let logs = LogSettings {
         count: config.settings.namespaces.log_count(),
-        by_channel: broker.by_channel,
+        by_channel: broker.interest.keeps_only_wanted(),
     };
     Mesh::with_broker(wakers, limits, epoch, client_ids, logs, way)
 }

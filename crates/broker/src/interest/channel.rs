@@ -1,5 +1,7 @@
 //! One channel that is wanted, and how far it has come.
 
+use super::hearing::Previous;
+
 /// How far a channel has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -17,7 +19,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Held<M> {
     pub(super) sequence: u64,
-    pub(super) previous: u64,
+    pub(super) previous: Previous,
     pub(super) bytes: usize,
     pub(super) message: M,
 }

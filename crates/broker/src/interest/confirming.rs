@@ -8,6 +8,7 @@ use std::sync::Arc;
 impl<M> Interest<M> {
     /// A subscriber has seen this offset of a channel: its home wants to hear when the channel has been read up to there.
     pub fn confirm(&mut self, name: &Arc<str>, offset: u64) {
+        self.note_in_order(name);
         let Some(channel) = self.channels.get(name) else {
             return;
         };

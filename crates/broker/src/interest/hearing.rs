@@ -10,6 +10,28 @@ pub(super) const HELD_MAX: usize = 256;
 /// Bytes of messages that are held back in all channels.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
+/// What a message says of the one before it in its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Previous {
+    /// Its place.
+    Place(u64),
+    /// There is none, or it has gone.
+    None,
+    /// Nothing: messages come without a gap, so it has come.
+    InOrder,
+}
+
+impl Previous {
+    /// Of a place; 0: there is none, or it has gone.
+    #[must_use]
+    pub fn of(place: u64) -> Self {
+        match place {
+            0 => Self::None,
+            place => Self::Place(place),
+        }
+    }
+}
+
 /// What a message is, by its place and the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -20,17 +42,17 @@ enum Verdict {
 }
 
 impl<M> Interest<M> {
-    /// A message was republished, with the place of the one before it in its channel (0: none is known).
+    /// A message came. Whether its channel is wanted.
     pub fn handle_message(
         &mut self,
         name: &str,
         sequence: u64,
-        previous: u64,
+        previous: Previous,
         message: M,
         bytes: usize,
-    ) {
+    ) -> bool {
         let Some((name, channel)) = self.channels.get_key_value(name) else {
-            return;
+            return false;
         };
         let name = Arc::clone(name);
         let held = Held {
@@ -44,6 +66,42 @@ impl<M> Interest<M> {
         } else {
             self.hold(&name, held);
         }
+        true
+    }
+
+    /// All messages up to here have come in order, those of other channels too.
+    pub fn handle_in_order(&mut self, sequence: u64) {
+        self.in_order_to = sequence.max(self.in_order_to);
+    }
+
+    /// Messages did not come that should have come in order, and nobody knows of which channels. Each channel waits for another fence,
+    /// and is asked about.
+    pub fn handle_hole(&mut self) {
+        let names: Vec<Arc<str>> = self.channels.keys().map(Arc::clone).collect();
+        for name in names {
+            self.note_in_order(&name);
+            let Some(channel) = self.channels.get_mut(&name) else {
+                continue;
+            };
+            if channel.phase == Phase::Live {
+                channel.phase = Phase::New;
+                self.await_fence(name);
+            } else {
+                // It has to be asked about again when it has got what is on its way.
+                channel.is_overfull = true;
+            }
+        }
+        self.fence();
+    }
+
+    /// A channel that is told what comes at once has been told everything up to the last message that came in order.
+    pub(super) fn note_in_order(&mut self, name: &str) {
+        let in_order_to = self.in_order_to;
+        if let Some(channel) = self.channels.get_mut(name)
+            && channel.phase == Phase::Live
+        {
+            channel.read_to = in_order_to.max(channel.read_to);
+        }
     }
 
     /// Keeps what comes for a channel that is filled.
@@ -52,7 +110,8 @@ impl<M> Interest<M> {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
-        if is_full || channel.held.len() >= HELD_MAX {
+        // What is held is a beginning without a gap: the rest is read when that has been told.
+        if channel.is_overfull || is_full || channel.held.len() >= HELD_MAX {
             channel.is_overfull = true;
             return;
         }
@@ -110,13 +169,15 @@ impl<M> Interest<M> {
 }
 
 /// Whether a message is the next one of its channel.
-fn verdict<M>(channel: &Channel<M>, sequence: u64, previous: u64) -> Verdict {
+fn verdict<M>(channel: &Channel<M>, sequence: u64, previous: Previous) -> Verdict {
     // What stands before the place up to which all was told, and was not told, has gone meanwhile.
     if sequence <= channel.last.max(channel.read_to) {
-        Verdict::Repeated
-    } else if previous == channel.last || (previous == 0 && channel.is_empty) {
-        Verdict::Next
-    } else {
-        Verdict::Gap
+        return Verdict::Repeated;
     }
+    let is_next = match previous {
+        Previous::Place(place) => place == channel.last,
+        Previous::None => channel.last == 0 || channel.is_empty,
+        Previous::InOrder => true,
+    };
+    if is_next { Verdict::Next } else { Verdict::Gap }
 }

@@ -64,6 +64,7 @@ impl<M> Interest<M> {
             return;
         }
         for name in &asked.channels {
+            self.note_in_order(name);
             let place = answer.places.get(name).copied().unwrap_or(0);
             let Some(channel) = self.channels.get(name) else {
                 continue;

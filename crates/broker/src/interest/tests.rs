@@ -47,13 +47,15 @@ enum Event {
     LookAgain,
     /// The connection breaks: the node listens anew.
     Cut,
+    /// The node listens anew, to the whole stream if it did not before.
+    ListenOtherwise,
     /// The stream loses its last messages, and has another epoch.
     Lose {
         count: u64,
     },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Sent,
     Lost,
@@ -83,6 +85,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::Audit),
         1 => Just(Event::LookAgain),
         1 => Just(Event::Cut),
+        1 => Just(Event::ListenOtherwise),
         1 => (1..4_u64).prop_map(|count| Event::Lose { count }),
     ];
     prop::collection::vec(event, 1..120)
@@ -91,6 +94,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 /// A message: which of all it is. One in the place of another is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message(u64);
+
+/// A message on its way, with its channel.
+type Coming = (usize, Previous, Message);
 
 #[derive(Debug, Default)]
 struct Stream {
@@ -157,10 +163,14 @@ struct World {
     interest: Interest<Message>,
     homes: BTreeMap<usize, Home>,
     subscribed: BTreeSet<usize>,
-    /// What is on its way.
-    wire: VecDeque<(usize, u64, u64, Message)>,
+    /// The node hears the whole stream, and not what is republished. What it misses shows as a hole.
+    is_whole: bool,
+    /// How far it has heard that.
+    heard: u64,
+    /// What is on its way; with the whole stream, none for what was dropped.
+    wire: VecDeque<(u64, Option<Coming>)>,
     /// What comes behind the next message.
-    late: Option<(usize, u64, u64, Message)>,
+    late: Option<(u64, Coming)>,
     work: VecDeque<Task<Message>>,
     /// The place that each home's subscribers have seen.
     seen: BTreeMap<usize, u64>,
@@ -185,6 +195,8 @@ impl World {
             interest: Interest::new(KEPT),
             homes: BTreeMap::new(),
             subscribed: BTreeSet::new(),
+            is_whole: false,
+            heard: 0,
             wire: VecDeque::new(),
             late: None,
             work: VecDeque::new(),
@@ -199,6 +211,7 @@ impl World {
         self.late = None;
         self.subscribed.clear();
         self.work.clear();
+        self.heard = self.stream.last;
         self.interest
             .handle_listening(Epoch::new(self.stream.epoch));
         self.carry_out();
@@ -208,7 +221,10 @@ impl World {
         match event {
             Event::Store { channel, fate } => self.store(channel, fate),
             Event::Expire { channel, is_frozen } => {
-                if !is_frozen {
+                if self.is_whole && !is_frozen {
+                    // It needs no audits: what is on its way comes long before that.
+                    self.come_to_rest();
+                } else if !is_frozen {
                     self.find_all();
                 }
                 self.stream.expire(channel);
@@ -244,6 +260,10 @@ impl World {
             Event::Audit => self.interest.audit(),
             Event::LookAgain => self.interest.look_again(),
             Event::Cut => self.listen(),
+            Event::ListenOtherwise => {
+                self.is_whole = !self.is_whole;
+                self.listen();
+            }
             Event::Lose { count } => self.lose(count),
         }
         self.carry_out();
@@ -258,17 +278,23 @@ impl World {
         stream.kept.insert(place, (channel, message));
         stream.had[channel].insert(place, message);
         stream.drop_to(channel, KEPT);
+        if self.is_whole {
+            let coming = (channel, Previous::InOrder, message);
+            let coming = (fate != Fate::Lost).then_some(coming);
+            return self.wire.push_back((place, coming));
+        }
         if !self.subscribed.contains(&channel) {
             return;
         }
-        let sent = (channel, place, previous, message);
+        let sent = (channel, Previous::of(previous), message);
         let late = self.late.take();
         match fate {
-            Fate::Sent => self.wire.push_back(sent),
+            Fate::Sent => self.wire.push_back((place, Some(sent))),
             Fate::Lost => {}
-            Fate::Twice => self.wire.extend([sent, sent]),
-            Fate::Late => self.late = Some(sent),
+            Fate::Twice => self.wire.extend([(place, Some(sent)); 2]),
+            Fate::Late => self.late = Some((place, sent)),
         }
+        let late = late.map(|(place, coming)| (place, Some(coming)));
         self.wire.extend(late);
     }
 
@@ -293,10 +319,21 @@ impl World {
     }
 
     fn hear(&mut self) {
-        while let Some((channel, place, previous, message)) = self.wire.pop_front() {
-            let name = CHANNELS[channel];
-            self.interest
-                .handle_message(name, place, previous, message, 1);
+        while let Some((place, coming)) = self.wire.pop_front() {
+            self.heard = place;
+            match coming {
+                None => self.interest.handle_hole(),
+                Some((channel, previous, message)) => {
+                    let name = CHANNELS[channel];
+                    let is_wanted = self
+                        .interest
+                        .handle_message(name, place, previous, message, 1);
+                    assert_eq!(is_wanted, self.homes.contains_key(&channel));
+                    if previous == Previous::InOrder {
+                        self.interest.handle_in_order(place);
+                    }
+                }
+            }
             self.carry_out();
         }
     }
@@ -308,6 +345,7 @@ impl World {
         };
         let up_to = self.stream.last.saturating_sub(lag);
         match task {
+            Task::Fence if self.is_whole => self.interest.handle_fence(self.heard),
             Task::Fence => self.interest.handle_fence(self.stream.last),
             Task::Ask(asked) if up_to < asked.at_least => self.work.push_back(Task::Ask(asked)),
             Task::Ask(asked) => {
@@ -412,14 +450,19 @@ impl World {
         }
     }
 
+    /// What is on its way comes, and what is asked is answered.
+    fn come_to_rest(&mut self) {
+        while !self.work.is_empty() || !self.wire.is_empty() {
+            self.hear();
+            self.work(0);
+            self.carry_out();
+        }
+    }
+
     /// Some audits pass without faults.
     fn find_all(&mut self) {
         for _ in 0..4 {
-            while !self.work.is_empty() || !self.wire.is_empty() {
-                self.hear();
-                self.work(0);
-                self.carry_out();
-            }
+            self.come_to_rest();
             self.interest.audit();
             self.carry_out();
             while !self.work.is_empty() {
@@ -489,7 +532,7 @@ fn what_is_held_back_is_bounded_and_read_later() {
     interest.want(&"a".into());
     let count = 2 * HELD_MAX as u64;
     for place in 1..=count {
-        interest.handle_message("a", place, place - 1, place, 100);
+        interest.handle_message("a", place, Previous::of(place - 1), place, 100);
     }
     assert_eq!(
         interest.held_bytes,
@@ -594,4 +637,128 @@ fn whoever_has_seen_what_nobody_stored_costs_one_question() {
     // Whoever comes then has an answer of its own.
     interest.confirm(&"a".into(), 12);
     assert_eq!(asked(&mut interest).len(), 1);
+}
+
+/// What homes are told, in words.
+fn told(interest: &mut Interest<u64>) -> Vec<String> {
+    let (told, others): (Vec<_>, Vec<_>) = std::iter::from_fn(|| interest.poll_task())
+        .partition(|task| matches!(task, Task::Tell { .. }));
+    interest.tasks.extend(others);
+    let words = told.into_iter().filter_map(|task| match task {
+        Task::Tell { offset, event, .. } => match event {
+            ChannelEvent::Message(_) => Some(format!("message {offset}")),
+            ChannelEvent::Log(LogEvent::Lost) => Some(format!("lost {offset}")),
+            ChannelEvent::Log(LogEvent::Passed) => Some(format!("read {offset}")),
+            ChannelEvent::Log(_) => None,
+        },
+        _ => None,
+    });
+    words.collect()
+}
+
+#[test]
+fn what_a_server_has_denied_is_a_loss_and_not_news() {
+    for (known, later) in [(vec![], vec![9, 12]), (vec![9], vec![9, 12])] {
+        let mut interest = following(&known, 20);
+        interest.audit();
+        answer(&mut interest, &known, 1, 20);
+        interest.audit();
+        answer(&mut interest, &later, 1, 20);
+        interest.look_again();
+        answer(&mut interest, &later, 1, 20);
+        assert_eq!(told(&mut interest), ["lost 21"], "{known:?}");
+        assert!(interest.handle_message("a", 25, Previous::Place(12), 25, 1));
+        assert_eq!(told(&mut interest), ["message 25"]);
+    }
+}
+
+/// A node that listens to one channel, of which the stream has these places; all are told.
+fn following(places: &[u64], watermark: u64) -> Interest<u64> {
+    let mut interest = Interest::<u64>::new(10_000);
+    interest.want(&"a".into());
+    listen(&mut interest, places, 1, watermark);
+    told(&mut interest);
+    interest
+}
+
+/// Listens anew, and is answered what the stream has, with its first place and its last one.
+fn listen(interest: &mut Interest<u64>, places: &[u64], first: u64, watermark: u64) {
+    interest.handle_listening(Epoch::new(1));
+    interest.handle_fence(watermark);
+    answer(interest, places, first, watermark);
+}
+
+/// Answers the next question about a channel, and a fill if one follows.
+fn answer(interest: &mut Interest<u64>, places: &[u64], first: u64, watermark: u64) {
+    let mut later = Vec::new();
+    while let Some(task) = interest.poll_task() {
+        match task {
+            Task::Ask(asked) if !asked.channels.is_empty() => {
+                let last = places.last().map(|last| ("a".into(), *last));
+                let answer = LastByChannel {
+                    watermark,
+                    first,
+                    places: last.into_iter().collect(),
+                };
+                interest.handle_last_by_channel(&asked, &answer);
+            }
+            Task::Fill(fill) => {
+                let messages = places.iter().filter(|place| **place >= fill.from);
+                let filled = Filled {
+                    messages: messages.map(|place| (*place, *place)).collect(),
+                    first,
+                    is_cut: false,
+                    begins_with_rollup: false,
+                };
+                interest.handle_filled(&fill, filled);
+            }
+            other => later.push(other),
+        }
+    }
+    interest.tasks.extend(later);
+}
+
+#[test]
+fn a_quiet_channel_of_a_whole_log_has_lost_nothing_when_all_of_it_is_too_old() {
+    for places in [vec![5], vec![]] {
+        let mut interest = following(&places, 9);
+        for place in 10..=100 {
+            assert!(!interest.handle_message("other", place, Previous::InOrder, place, 1));
+            interest.handle_in_order(place);
+        }
+        // Somebody has seen more of it on another node.
+        interest.confirm(&"a".into(), 120);
+        answer(&mut interest, &[], 90, 120);
+        assert_eq!(told(&mut interest), ["read 120"], "{places:?}");
+        interest.handle_in_order(121);
+        interest.handle_deaf();
+        listen(&mut interest, &[], 121, 130);
+        assert_eq!(told(&mut interest), [""; 0], "{places:?}");
+        listen(&mut interest, &[131], 131, 140);
+        assert_eq!(told(&mut interest), ["message 131"], "{places:?}");
+    }
+}
+
+#[test]
+fn what_did_not_fit_is_read_and_nothing_behind_it_is_told_before() {
+    let mut interest = following(&[], 0);
+    interest.want(&"b".into());
+    // Nothing is told while the channels are listened to anew.
+    interest.handle_listening(Epoch::new(1));
+    const BYTES: usize = 40 << 20;
+    assert!(interest.handle_message("b", 1, Previous::InOrder, 1, BYTES));
+    assert!(interest.handle_message("a", 2, Previous::InOrder, 2, 1));
+    assert!(
+        interest.handle_message("a", 3, Previous::InOrder, 3, BYTES),
+        "too large"
+    );
+    // There is room again.
+    interest.forget("b");
+    assert!(interest.handle_message("a", 4, Previous::InOrder, 4, 1));
+    interest.handle_fence(1);
+    answer(&mut interest, &[], 1, 1);
+    assert_eq!(told(&mut interest), ["message 2"]);
+    interest.handle_fence(4);
+    answer(&mut interest, &[2, 3, 4], 1, 4);
+    assert_eq!(told(&mut interest), ["message 3", "message 4"]);
 }

@@ -1,29 +1,31 @@
-//! Hears the channels of one log that this node's clients want, and no others.
+//! Hears the channels of one log that this node's clients want.
 //!
-//! What is to be asked, held back and told is decided in [`Interest`]; this does it. Whatever fails ends [`Hearer::follow`]: then the log is
-//! opened anew, all channels are subscribed again, and what came meanwhile is read.
+//! [`Choice`] says whether they come by themselves or with the whole log, and [`Interest`] what is to be asked, held back and told; this does it.
+//! Any failure ends [`Hearer::follow`]. Then the log is opened anew, all channels are subscribed again, and what came meanwhile is read.
 
 mod answering;
 mod pages;
 mod schedule;
+mod whole;
 
 use self::answering::{Answer, Answering};
 use self::schedule::Schedule;
+use self::whole::Whole;
 use super::beat::BeatKeeper;
 use super::counts::StreamCounts;
 use super::entries::{Clock, Entries};
 use super::fault::Fault;
 use super::fill_budget::FillShare;
 use super::homes::Homes;
-use super::link::{Link, Log, ReadUpTo};
+use super::link::{BrokerError, Link, Log, ReadUpTo};
 use super::opening::{Backoff, Known, Opening, in_time};
 use super::reader::answer;
-use super::servers::{Heard, Listener, Republished, Stored};
-use myriad_broker::{Anchor, Anchors, ChannelEvent, Interest, Task};
+use super::servers::{FeedError, Heard, HeardMessage, Listener, SILENCE_MAX, Stored};
+use super::settings::BrokerInterest;
+use myriad_broker::{Anchor, Anchors, ChannelEvent, Choice, Interest, Previous, Source, Task};
 use myriad_nats::raw::Sid;
 use myriad_shard::{Epoch, LogEntry, LogEvent, Wanting, Wish};
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,6 +45,7 @@ pub(super) struct Hearer {
     entries: Entries,
     wishes: UnboundedReceiver<Wish>,
     interest: Interest<Stored>,
+    choice: Choice,
     /// The share of messages that homes have not been told yet.
     untold: Option<FillShare>,
     sids: HashMap<Arc<str>, Sid>,
@@ -55,6 +58,8 @@ pub(super) struct Hearer {
     anchors: Anchors,
     opening: Opening,
     was_live: bool,
+    /// Something was heard since it was opened last.
+    is_live: bool,
     counts: StreamCounts,
 }
 
@@ -73,6 +78,10 @@ impl Hearer {
             },
             wishes: log.take_wishes().expect("a log is heard once"),
             interest: Interest::new(log.kept_min()),
+            choice: match link.interest {
+                BrokerInterest::Auto(policy) => Choice::adaptive(policy),
+                BrokerInterest::Stream | BrokerInterest::Channel => Choice::fixed_to_channels(),
+            },
             untold: None,
             sids: HashMap::new(),
             epoch: None,
@@ -81,6 +90,7 @@ impl Hearer {
             anchors: Anchors::default(),
             opening: Opening::default(),
             was_live: false,
+            is_live: false,
             link,
             homes,
             log,
@@ -92,16 +102,30 @@ impl Hearer {
         let mut backoff = Backoff::new();
         loop {
             let begun = Instant::now();
-            let Err(fault) = self.follow().await;
+            let ended = self.follow().await;
             self.log.note_fault();
             self.interest.handle_deaf();
             // Homes are told of what is left when the log is open again. Until then others may need the share.
             drop(self.untold.take());
             self.counts.caught_up.set(0);
-            let name = self.link.stream_of(&self.log);
-            tracing::warn!("stream {name} cannot be heard: {fault}; it is opened again");
-            self.rest(backoff.after(begun.elapsed())).await;
+            // Another source is no fault: the log is opened again at once.
+            if let Err(fault) = ended {
+                self.handle_fault(&fault);
+                self.rest(backoff.after(begun.elapsed())).await;
+            }
         }
+    }
+
+    fn handle_fault(&mut self, fault: &Fault) {
+        let name = self.link.stream_of(&self.log);
+        let is_refused = matches!(fault, Fault::Stream(BrokerError::Stream { .. }));
+        let changes = !self.is_live && self.choice.handle_failed_opening(is_refused);
+        let next = match self.choice.source() {
+            Source::Whole if changes => "this node tries to hear all of it",
+            Source::Channels if changes => "this node tries single channels again",
+            _ => "it is opened again",
+        };
+        tracing::warn!("stream {name} cannot be heard: {fault}; {next}");
     }
 
     /// Waits, and notes what homes want meanwhile.
@@ -113,12 +137,14 @@ impl Hearer {
         sleep_until(over).await;
     }
 
-    /// Opens the log and hears it, until something fails.
-    async fn follow(&mut self) -> Result<Infallible, Fault> {
+    /// Opens the log and hears it, until it is to be heard in another way, or something fails.
+    async fn follow(&mut self) -> Result<(), Fault> {
         let (link, log) = (Arc::clone(&self.link), Arc::clone(&self.log));
+        let source = self.choice.source();
+        self.begin(source);
         let opening = async {
             let opened = self.open().await?;
-            Ok((opened, link.servers.listen(&log).await?))
+            Ok((opened, self.listen(source).await?))
         };
         let ((clock, epoch), mut listener) = in_time(opening).await?;
         listener.subscribe(&self.beat.subject);
@@ -132,14 +158,20 @@ impl Hearer {
         loop {
             self.do_tasks(&mut *listener, &mut answering, &mut schedule, clock)
                 .await?;
+            if self.choice.source() != source {
+                return Ok(());
+            }
             tokio::select! {
                 // In an order that is always the same: ticks come by time, wishes and answers by what was asked for.
                 biased;
                 _ = ticks.tick() => {
-                    if self.is_late(&schedule) {
+                    if self.is_late(&schedule) || listener.is_silent() {
                         // What waits here is no silence: this node may have had no time for it.
                         while let Some(heard) = listener.next_now()? {
                             self.handle_heard(heard, epoch, clock, &mut schedule)?;
+                        }
+                        if listener.is_silent() {
+                            return Err(FeedError::Silent(SILENCE_MAX.as_secs()).into());
                         }
                     }
                     self.tick(epoch, &mut schedule).await?;
@@ -147,6 +179,27 @@ impl Hearer {
                 Some(wish) = self.wishes.recv() => self.take_wishes(wish),
                 answer = answering.next() => self.handle_answer(answer?, &mut schedule),
                 heard = listener.next() => self.handle_heard(heard?, epoch, clock, &mut schedule)?,
+            }
+        }
+    }
+
+    /// The log is about to be opened.
+    fn begin(&mut self, source: Source) {
+        self.is_live = false;
+        self.choice.handle_opened();
+        self.log.note_source(source);
+        let is_by_channel = source == Source::Channels;
+        self.counts.by_channel.set(is_by_channel.into());
+    }
+
+    /// Begins to hear the log behind the mark, or with it.
+    async fn listen(&self, source: Source) -> Result<Box<dyn Listener>, FeedError> {
+        let servers = &self.link.servers;
+        match source {
+            Source::Channels => servers.listen(&self.log).await,
+            Source::Whole => {
+                let feed = servers.follow(&self.log, self.position).await?;
+                Ok(Box::new(Whole::new(feed, self.position)))
             }
         }
     }
@@ -215,7 +268,8 @@ impl Hearer {
             return Err(fault);
         }
         self.opening.check(&self.link, &self.log).await?;
-        if schedule.take_audit(now) {
+        // A gap in the whole log ends its listener, so no audit is needed.
+        if schedule.take_audit(now) && self.choice.source() == Source::Channels {
             self.interest.audit();
         }
         if schedule.take_second_look(now) {
@@ -305,26 +359,41 @@ impl Hearer {
         schedule: &mut Schedule,
     ) -> Result<(), Fault> {
         match heard {
-            Heard::Fence(extent) => {
+            Heard::Fence(place) => {
                 if schedule.end_fence() {
                     // What was subscribed before it is heard, and so are beats.
                     self.log.note_followed();
-                    self.interest.handle_fence(extent.last);
+                    // A new leader answers before it has applied all that it has: it may not have got to our mark yet.
+                    self.interest.handle_fence(place.max(self.position));
                 }
                 Ok(())
             }
-            Heard::Message(message) => self.handle_message(message, epoch, clock, schedule),
+            Heard::Hole => {
+                self.choice.handle_hole();
+                self.interest.handle_hole();
+                Ok(())
+            }
+            Heard::Message(message) => {
+                if !self.is_live {
+                    self.is_live = true;
+                    self.choice.handle_live();
+                }
+                self.handle_message(message, epoch, clock, schedule)
+            }
         }
     }
 
     fn handle_message(
         &mut self,
-        message: Republished,
+        message: HeardMessage,
         epoch: Epoch,
         clock: Clock,
         schedule: &mut Schedule,
     ) -> Result<(), Fault> {
-        let Republished { stored, previous } = message;
+        let HeardMessage {
+            mut stored,
+            previous,
+        } = message;
         let Stored {
             sequence,
             stored_ns,
@@ -343,6 +412,7 @@ impl Hearer {
         let is_beat = *stored.subject == *self.beat.subject;
         let is_new = sequence > self.position;
         self.note_stored(sequence, stored_ns, is_beat);
+        let mut is_wanted = false;
         if is_beat {
             let said = self
                 .beat
@@ -353,10 +423,42 @@ impl Hearer {
             }
         } else if let Some(channel) = self.entries.channel_of(&stored.subject) {
             let bytes = stored.payload.len();
-            self.interest
+            if previous == Previous::InOrder && self.interest.wants(&channel) {
+                stored.detach();
+            }
+            is_wanted = self
+                .interest
                 .handle_message(&channel, sequence, previous, stored, bytes);
         }
+        if previous == Previous::InOrder {
+            self.interest.handle_in_order(sequence);
+        }
+        self.measure(sequence, stored_ns, is_wanted);
         Ok(())
+    }
+
+    /// Counts a message. At the end of a window, chooses how to hear the log.
+    fn measure(&mut self, sequence: u64, stored_ns: i128, is_wanted: bool) {
+        if is_wanted {
+            self.counts.heard.inc();
+        }
+        let measured = self.choice.handle_message(sequence, stored_ns, is_wanted);
+        let Some(measured) = measured else {
+            return;
+        };
+        self.log.note_rate(measured.rate());
+        let rate = self.link.rate();
+        if let Some(source) = self.choice.handle_window(&measured, rate) {
+            let name = self.link.stream_of(&self.log);
+            let percent = measured.wanted * 100 / measured.messages;
+            let now = match source {
+                Source::Whole => "all of it",
+                Source::Channels => "only the channels that its clients want",
+            };
+            tracing::info!(
+                "this node wants {percent}% of stream {name}, and all streams have {rate} messages a second: it now hears {now}"
+            );
+        }
     }
 
     /// Does all that is to be done.
@@ -371,8 +473,9 @@ impl Hearer {
             match task {
                 Task::Subscribe(channel) => {
                     let subject = self.link.subjects.stored(&self.log.class, &channel);
-                    let sid = listener.subscribe(&subject);
-                    self.sids.insert(channel, sid);
+                    if let Some(sid) = listener.subscribe(&subject) {
+                        self.sids.insert(channel, sid);
+                    }
                 }
                 Task::Unsubscribe(channel) => {
                     if let Some(sid) = self.sids.remove(&channel) {

@@ -39,6 +39,8 @@ pub(crate) struct BrokerCounts {
     caught_up: Family<StreamLabels, Gauge>,
     opened: Family<StreamLabels, Counter>,
     losses: Family<StreamLabels, Counter>,
+    by_channel: Family<StreamLabels, Gauge>,
+    heard: Family<StreamLabels, Counter>,
     wanted: Family<StreamLabels, Gauge>,
     behind: Family<StreamLabels, Gauge>,
     filled: Family<StreamLabels, Counter>,
@@ -75,7 +77,7 @@ impl BrokerCounts {
         );
         registry.register(
             "broker_opened",
-            "How often a stream was opened: once, and again after each failure",
+            "How often a stream was opened: once, again after each failure, and at each change of what this node hears",
             self.opened.clone(),
         );
         registry.register(
@@ -84,8 +86,18 @@ impl BrokerCounts {
             self.losses.clone(),
         );
         registry.register(
+            "broker_by_channel",
+            "1 while this node hears single channels of a stream, 0 while it hears the stream whole",
+            self.by_channel.clone(),
+        );
+        registry.register(
+            "broker_heard_messages",
+            "Messages of wanted channels that came, with broker-interest = channel or auto",
+            self.heard.clone(),
+        );
+        registry.register(
             "broker_wanted_channels",
-            "Channels of a stream that this node hears, with broker-interest = channel",
+            "Channels of a stream that this node wants, with broker-interest = channel or auto",
             self.wanted.clone(),
         );
         registry.register(
@@ -147,6 +159,8 @@ impl BrokerCounts {
             caught_up: self.caught_up.get_or_create(&labels).clone(),
             opened: self.opened.get_or_create(&labels).clone(),
             losses: self.losses.get_or_create(&labels).clone(),
+            by_channel: self.by_channel.get_or_create(&labels).clone(),
+            heard: self.heard.get_or_create(&labels).clone(),
             wanted: self.wanted.get_or_create(&labels).clone(),
             behind: self.behind.get_or_create(&labels).clone(),
             filled: self.filled.get_or_create(&labels).clone(),
@@ -161,6 +175,8 @@ pub(super) struct StreamCounts {
     pub(super) caught_up: Gauge,
     pub(super) opened: Counter,
     pub(super) losses: Counter,
+    pub(super) by_channel: Gauge,
+    pub(super) heard: Counter,
     pub(super) wanted: Gauge,
     pub(super) behind: Gauge,
     pub(super) filled: Counter,

@@ -55,7 +55,6 @@ pub(super) struct Jetstream {
     /// For connections that hear streams.
     nats: Nats,
     name: String,
-    by_channel: bool,
 }
 
 impl Jetstream {
@@ -91,7 +90,6 @@ impl Jetstream {
             asker: Asker::new(settings.nats.clone(), format!("myriad {node} asks")),
             nats: settings.nats.clone(),
             name: format!("myriad {node}"),
-            by_channel: settings.by_channel,
         })
     }
 
@@ -137,14 +135,7 @@ impl Servers for Jetstream {
 
     fn open<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>> {
         Box::pin(async {
-            let stream = ensure(
-                &self.reading,
-                &self.subjects,
-                log,
-                self.replicas,
-                self.by_channel,
-            )
-            .await?;
+            let stream = ensure(&self.reading, &self.subjects, log, self.replicas).await?;
             let state = &stream.cached_info().state;
             Ok(Extent {
                 first: state.first_sequence,

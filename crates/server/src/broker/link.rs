@@ -7,10 +7,12 @@ use super::beat::Mark;
 use super::fill_budget::{FILL_BYTES_MAX, FillBudget, FillLimits};
 use super::remarks::Remarks;
 use super::servers::Servers;
-use myriad_broker::{Class, Subjects};
+use super::settings::BrokerInterest;
+use myriad_broker::{Class, Source, Subjects};
 use myriad_nats::NatsError;
 use myriad_shard::{ChannelOptions, Epoch, LogId, Mesh, Namespaces, Partitions, Wish};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
@@ -20,6 +22,8 @@ use tokio::time::{Instant, sleep};
 /// How long a server that starts waits for its streams.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_secs(1);
+/// What was measured of a log that has been silent for longer says nothing of it: beats come each 10 s.
+const RATE_LIFE: Duration = Duration::from_secs(60);
 /// Messages of a channel that its stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
 /// stream has dropped what it has not read.
 pub(super) const SPARE_MESSAGES: usize = 256;
@@ -74,6 +78,10 @@ pub(super) struct Log {
     pub(super) class: Class,
     pub(super) options: Arc<ChannelOptions>,
     known: Mutex<Known>,
+    /// The stream has to republish: this node hears single channels of it.
+    needs_republish: AtomicBool,
+    /// Messages a second, as measured last, and when.
+    rate: Mutex<Option<(u64, Instant)>>,
     /// What homes want of its channels, where they are heard by themselves.
     wishes: UnboundedSender<Wish>,
     wished: Mutex<Option<UnboundedReceiver<Wish>>>,
@@ -107,13 +115,15 @@ pub(super) struct ReadUpTo {
 }
 
 impl Log {
-    fn new(id: LogId, class: Class, options: Arc<ChannelOptions>) -> Self {
+    fn new(id: LogId, class: Class, options: Arc<ChannelOptions>, needs_republish: bool) -> Self {
         let (wishes, wished) = unbounded_channel();
         Self {
             id,
             class,
             options,
             known: Mutex::default(),
+            needs_republish: AtomicBool::new(needs_republish),
+            rate: Mutex::default(),
             wishes,
             wished: Mutex::new(Some(wished)),
         }
@@ -134,6 +144,31 @@ impl Log {
     pub(super) fn take_wishes(&self) -> Option<UnboundedReceiver<Wish>> {
         let mut wished = self.wished.lock().unwrap_or_else(PoisonError::into_inner);
         wished.take()
+    }
+
+    /// Whether the stream has to republish: this node hears single channels of it.
+    pub(super) fn needs_republish(&self) -> bool {
+        self.needs_republish.load(Ordering::Relaxed)
+    }
+
+    /// From now on this node hears the log so.
+    pub(super) fn note_source(&self, source: Source) {
+        let needs_republish = source == Source::Channels;
+        self.needs_republish
+            .store(needs_republish, Ordering::Relaxed);
+    }
+
+    /// The log has so many messages a second.
+    pub(super) fn note_rate(&self, rate: u64) {
+        let mut last = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((rate, Instant::now()));
+    }
+
+    /// Messages a second; 0 if they were not measured of late.
+    fn rate(&self) -> u64 {
+        let last = *self.rate.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = last.filter(|(_, at)| at.elapsed() < RATE_LIFE);
+        fresh.map_or(0, |(rate, _)| rate)
     }
 
     /// This node hears a channel, or no more.
@@ -292,8 +327,8 @@ pub(super) struct Link {
     pub(super) node: String,
     pub(super) state: Arc<State>,
     pub(super) remarks: Remarks,
-    /// This node hears the channels that its clients want, and no others.
-    pub(super) by_channel: bool,
+    /// What this node hears of them.
+    pub(super) interest: BrokerInterest,
     /// For what is read to fill channels.
     pub(super) fill_budget: FillBudget,
     /// How much each log may read at once for that.
@@ -310,9 +345,10 @@ impl Link {
         node: String,
         state: Arc<State>,
         random: fn() -> Option<u64>,
-        by_channel: bool,
+        interest: BrokerInterest,
     ) -> Self {
         let with_history = namespaces.with_history_in_logs();
+        let needs_republish = interest == BrokerInterest::Channel;
         let logs = with_history.iter().flat_map(|(name, options)| {
             let partitions = options.logs.into_iter().flat_map(Partitions::iter);
             let alone = options.logs.is_some_and(|logs| logs.count == 1);
@@ -322,7 +358,7 @@ impl Link {
                 } else {
                     Class::partition_of(name.as_deref(), partition)
                 };
-                Arc::new(Log::new(id, class, Arc::clone(options)))
+                Arc::new(Log::new(id, class, Arc::clone(options), needs_republish))
             })
         });
         let logs: Box<[_]> = logs.collect();
@@ -335,7 +371,7 @@ impl Link {
             node,
             state,
             remarks: Remarks::default(),
-            by_channel,
+            interest,
             fill_budget: FillBudget::new(FILL_BYTES_MAX),
             random,
         }
@@ -362,6 +398,12 @@ impl Link {
         Ok(())
     }
 
+    /// Messages a second of all logs, as measured last.
+    pub(super) fn rate(&self) -> u64 {
+        let rates = self.logs.iter().map(|log| log.rate());
+        rates.fold(0, u64::saturating_add)
+    }
+
     /// The name of a log's stream.
     pub(super) fn stream_of(&self, log: &Log) -> String {
         self.subjects.stream(&log.class)
@@ -382,7 +424,7 @@ mod tests {
     use super::*;
 
     fn log() -> Log {
-        Log::new(LogId(0), Class::of(None), Arc::default())
+        Log::new(LogId(0), Class::of(None), Arc::default(), false)
     }
 
     fn message(sequence: u64) -> Acknowledged {

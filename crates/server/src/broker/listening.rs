@@ -4,10 +4,10 @@
 //! on, so the leader knows of them when it answers.
 
 use super::direct::{number, own_headers, stored};
-use super::servers::{FeedError, Heard, Listener, Republished};
+use super::servers::{FeedError, Heard, HeardMessage, Listener};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::Info;
-use myriad_broker::{Extent, Subjects};
+use myriad_broker::{Previous, Subjects};
 use myriad_nats::raw::{RawConnection, RawMessage, Sid};
 use std::task::{Context, Poll, ready};
 
@@ -38,14 +38,14 @@ impl Republishing {
     /// What a message says; none if it says nothing about this stream.
     fn read(&self, message: RawMessage) -> Result<Option<Heard>, FeedError> {
         if message.sid == self.answers {
-            return extent(&message).map(|extent| Some(Heard::Fence(extent)));
+            return end(&message).map(|end| Some(Heard::Fence(end)));
         }
         Ok(republished(&self.subjects, message).map(Heard::Message))
     }
 }
 
 /// A message that a stream has republished; none if it is not whole, or not from the stream.
-fn republished(subjects: &Subjects, message: RawMessage) -> Option<Republished> {
+fn republished(subjects: &Subjects, message: RawMessage) -> Option<HeardMessage> {
     let RawMessage {
         headers: block,
         payload,
@@ -59,17 +59,17 @@ fn republished(subjects: &Subjects, message: RawMessage) -> Option<Republished> 
     // They are parsed once, if they can be.
     let own = stored.headers.is_none().then(|| own_headers(&block));
     let headers = stored.headers.as_ref().or(own.as_ref())?;
-    let previous = number(headers, "Nats-Last-Sequence")?;
+    let previous = Previous::of(number(headers, "Nats-Last-Sequence")?);
     // An operator may have told the stream to republish headers only. Then it is as if the message had been lost on its way.
     let has_lost_data = stored.payload.is_empty() && number(headers, "Nats-Msg-Size").is_some();
-    (is_from_stream && !has_lost_data).then_some(Republished { stored, previous })
+    (is_from_stream && !has_lost_data).then_some(HeardMessage { stored, previous })
 }
 
 impl Listener for Republishing {
-    fn subscribe(&mut self, subject: &str) -> Sid {
+    fn subscribe(&mut self, subject: &str) -> Option<Sid> {
         let subject = self.subjects.republished(subject);
         let subject = subject.expect("a stored subject of this cluster");
-        self.connection.subscribe(&subject)
+        Some(self.connection.subscribe(&subject))
     }
 
     fn unsubscribe(&mut self, sid: Sid) {
@@ -92,8 +92,8 @@ impl Listener for Republishing {
     }
 }
 
-/// What a stream's leader says of it.
-fn extent(message: &RawMessage) -> Result<Extent, FeedError> {
+/// Where the stream ends, as its leader says.
+fn end(message: &RawMessage) -> Result<u64, FeedError> {
     let failed = |why: &dyn std::fmt::Display| FeedError::Info(why.to_string());
     if message.payload.is_empty() {
         return Err(failed(&"nobody answers"));
@@ -101,10 +101,7 @@ fn extent(message: &RawMessage) -> Result<Extent, FeedError> {
     let answer: Response<Info> =
         serde_json::from_slice(&message.payload).map_err(|error| failed(&error))?;
     match answer {
-        Response::Ok(info) => Ok(Extent {
-            first: info.state.first_sequence,
-            last: info.state.last_sequence,
-        }),
+        Response::Ok(info) => Ok(info.state.last_sequence),
         Response::Err { error } => Err(failed(&error)),
     }
 }
@@ -136,12 +133,22 @@ mod tests {
             let heard = republished(&subjects, message)?;
             Some((heard.stored.sequence, heard.previous))
         };
-        assert_eq!(heard(message(&subject, "", b"1")), Some((7, 5)));
-        assert_eq!(heard(message(&subject, "", b"")), Some((7, 5)), "a removal");
+        assert_eq!(
+            heard(message(&subject, "", b"1")),
+            Some((7, Previous::Place(5)))
+        );
+        assert_eq!(
+            heard(message(&subject, "", b"")),
+            Some((7, Previous::Place(5))),
+            "a removal"
+        );
         assert_eq!(heard(message("my.r.log.log:b", "", b"1")), None);
         // Without its data, and with a header of a publisher that looks like it.
         let size = "Nats-Msg-Size: 1\r\n";
         assert_eq!(heard(message(&subject, size, b"")), None);
-        assert_eq!(heard(message(&subject, size, b"1")), Some((7, 5)));
+        assert_eq!(
+            heard(message(&subject, size, b"1")),
+            Some((7, Previous::Place(5)))
+        );
     }
 }

@@ -44,7 +44,7 @@ mod stream;
 mod tests;
 
 pub use link::BrokerError;
-pub(crate) use settings::{BROKER_PREFIX_DEFAULT, BrokerSettings};
+pub(crate) use settings::{BROKER_PREFIX_DEFAULT, BrokerInterest, BrokerSettings};
 
 use crate::control::Cluster;
 use crate::error::ServerError;
@@ -248,7 +248,7 @@ async fn open(
         node,
         state,
         random,
-        settings.by_channel,
+        settings.interest,
     );
     link.await_streams().await.map_err(ServerError::Broker)?;
     Ok(Opened {
@@ -282,7 +282,7 @@ async fn run(opened: Opened, mesh: Mesh) {
 async fn work(link: Arc<Link>, homes: Arc<dyn Homes>, letters: Letters<BrokerTask>) {
     for log in &link.logs {
         let (link, homes, log) = (Arc::clone(&link), Arc::clone(&homes), Arc::clone(log));
-        if link.by_channel {
+        if link.interest.keeps_only_wanted() {
             tokio::spawn(by_channel::Hearer::new(link, homes, log).run());
         } else {
             tokio::spawn(reader::Reader::new(link, homes, log).run());

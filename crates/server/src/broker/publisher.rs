@@ -314,7 +314,8 @@ impl Publisher {
                 match stored {
                     Ok(sequence) => {
                         self.count(Outcome::Stored);
-                        let reads_channel = !self.link.by_channel || log.hears(&channel);
+                        let reads_channel =
+                            !self.link.interest.keeps_only_wanted() || log.hears(&channel);
                         let until = deadline.min(Instant::now() + READ_PATIENCE);
                         let read = waiter
                             .and_then(|waiter| log.wait(sequence, waiter, reads_channel, until))

@@ -8,7 +8,7 @@ use async_nats::Subject;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use myriad_broker::{Envelope, Extent, Header, Unreadable};
+use myriad_broker::{Envelope, Extent, Header, Previous, Unreadable};
 use myriad_nats::raw::{Headers, Sid};
 use myriad_shard::Told;
 use std::collections::HashMap;
@@ -51,6 +51,12 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// Keeps nothing of the piece of memory in which it came, with others: it may be held for long.
+    pub(super) fn detach(&mut self) {
+        self.subject = Subject::from(&*self.subject);
+        self.payload = Bytes::copy_from_slice(&self.payload);
+    }
+
     /// The value of one of its headers.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.as_ref()?.get(name)
@@ -216,31 +222,33 @@ pub(super) struct Page {
 
 /// A message that came by itself.
 #[derive(Debug)]
-pub(super) struct Republished {
+pub(super) struct HeardMessage {
     /// As it stands in the stream; it has the subject under which it stands there.
     pub(super) stored: Stored,
-    /// The place of the message of its subject before it; 0: none is known.
-    pub(super) previous: u64,
+    /// What it says of the message of its subject before it.
+    pub(super) previous: Previous,
 }
 
 /// What a listener hears.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Message(Republished),
-    /// The answer to [`Listener::ask_fence`].
-    Fence(Extent),
+    Message(HeardMessage),
+    /// The stream has dropped messages that this node had not read. Only where everything comes in order.
+    Hole,
+    /// The answer to [`Listener::ask_fence`]: what is stored behind this place comes for all that was subscribed before.
+    Fence(u64),
 }
 
-/// Messages as a stream republishes them when it has stored them. They come in the stream's order, if nothing fails. With faults one may
-/// not come, or twice, or late.
+/// Messages as they are stored. They come in the stream's order, if nothing fails. Where the stream republishes them, a fault may lose one,
+/// repeat it, or make it late.
 pub(super) trait Listener: Send {
-    /// Wants the messages of a stored subject. What is stored before the next fence may not come.
-    fn subscribe(&mut self, subject: &str) -> Sid;
+    /// Wants the messages of a stored subject. What is stored before the next fence may not come. None if all subjects come anyway.
+    fn subscribe(&mut self, subject: &str) -> Option<Sid>;
 
     /// Does not want them any more.
     fn unsubscribe(&mut self, sid: Sid);
 
-    /// Asks the stream's leader how far the stream goes. What is stored behind that comes for all that was subscribed before.
+    /// Asks for a place behind which everything comes that was subscribed before.
     fn ask_fence(&mut self);
 
     /// The next thing that is heard.
@@ -248,6 +256,12 @@ pub(super) trait Listener: Send {
     /// # Errors
     /// The connection is lost, or silent: a new listener is needed.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Heard, FeedError>>;
+
+    /// True if neither a message nor a heartbeat was taken for [`SILENCE_MAX`]. Some may wait here: take them before you believe it. Always
+    /// false where there are no heartbeats.
+    fn is_silent(&self) -> bool {
+        false
+    }
 }
 
 impl dyn Listener + '_ {
@@ -276,7 +290,8 @@ pub(super) trait Servers: Debug + Send + Sync {
     /// Whether messages that no stream keeps reach them now, as far as this node knows.
     fn can_send(&self) -> bool;
 
-    /// Opens a log's stream: it is made if it is missing, and widened if it keeps too little.
+    /// Opens a log's stream: it is made if it is missing, and changed if it keeps too little, or has to republish
+    /// ([`Log::needs_republish`]).
     ///
     /// # Errors
     /// It cannot be made, or is none of ours.

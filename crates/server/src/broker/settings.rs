@@ -1,6 +1,6 @@
 //! What a broker is told.
 
-use myriad_broker::Subjects;
+use myriad_broker::{Policy, Subjects};
 use myriad_nats::Nats;
 
 /// The prefix of subjects and streams, if nobody says.
@@ -15,6 +15,24 @@ pub(crate) struct BrokerSettings {
     pub(crate) subjects: Subjects,
     /// Servers that keep each publication: 1 to 5.
     pub(crate) replicas: usize,
-    /// This node hears the channels that its clients want, and no others.
-    pub(crate) by_channel: bool,
+    /// What this node hears.
+    pub(crate) interest: BrokerInterest,
+}
+
+/// What a node hears of the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BrokerInterest {
+    /// Each stream whole, and it keeps all histories.
+    Stream,
+    /// The channels that its clients want, and no others.
+    Channel,
+    /// It keeps the channels that its clients want. It chooses for each stream whether it hears all of it, by what it measures.
+    Auto(Policy),
+}
+
+impl BrokerInterest {
+    /// Whether this node keeps only the channels that its clients want.
+    pub(crate) fn keeps_only_wanted(self) -> bool {
+        self != Self::Stream
+    }
 }

@@ -29,10 +29,9 @@ pub(super) async fn ensure(
     subjects: &Subjects,
     log: &Log,
     replicas: usize,
-    by_channel: bool,
 ) -> Result<LogStream, BrokerError> {
     let wanted = Config {
-        republish: by_channel.then(|| Republish {
+        republish: log.needs_republish().then(|| Republish {
             source: subjects.stored_of(&log.class),
             destination: subjects.republished_of(&log.class),
             headers_only: false,

@@ -2,8 +2,8 @@
 
 use super::options::Options;
 use super::{ConfigError, refuse};
-use crate::broker::{BROKER_PREFIX_DEFAULT, BrokerSettings};
-use myriad_broker::Subjects;
+use crate::broker::{BROKER_PREFIX_DEFAULT, BrokerInterest, BrokerSettings};
+use myriad_broker::{Policy, Subjects};
 use myriad_nats::Nats;
 use myriad_shard::Namespaces;
 use myriad_units::option::Count;
@@ -12,6 +12,8 @@ use myriad_units::option::Count;
 const REPLICAS_MAX: u64 = 5;
 /// Streams of a namespace.
 const PARTITIONS_MAX: u64 = 64;
+/// Publications a second from which on hearing single channels may pay (ADR 26).
+const AUTO_RATE_DEFAULT: u64 = 20_000;
 /// Streams of all namespaces: each is read by a consumer of each node.
 const STREAMS_MAX: usize = 1_000;
 
@@ -21,7 +23,7 @@ impl Options {
     pub(super) fn broker(&self) -> Result<Option<BrokerSettings>, ConfigError> {
         let Some(url) = &self.broker else {
             self.check_storage()?;
-            self.hears_by_channel()?;
+            self.interest()?;
             return Ok(None);
         };
         let identity = match (&self.broker_certificate, &self.broker_key) {
@@ -59,7 +61,7 @@ impl Options {
             nats,
             subjects,
             replicas,
-            by_channel: self.hears_by_channel()?,
+            interest: self.interest()?,
         }))
     }
 
@@ -85,16 +87,22 @@ impl Options {
         Ok(count)
     }
 
-    /// Whether this node hears no more than the channels that its clients want.
+    /// What this node hears.
     ///
     /// # Errors
-    /// The word is none of the two.
-    fn hears_by_channel(&self) -> Result<bool, ConfigError> {
+    /// The word is not one of the three, or the rate is 0.
+    fn interest(&self) -> Result<BrokerInterest, ConfigError> {
+        let Count(rate) = self.broker_auto_rate.unwrap_or(Count(AUTO_RATE_DEFAULT));
+        if rate == 0 {
+            let advice = "choose 1 or more: publications a second from which on hearing single channels may pay";
+            return Err(refuse("broker-auto-rate", rate, advice));
+        }
         match self.broker_interest.as_deref() {
-            None | Some("stream") => Ok(false),
-            Some("channel") => Ok(true),
+            None | Some("stream") => Ok(BrokerInterest::Stream),
+            Some("channel") => Ok(BrokerInterest::Channel),
+            Some("auto") => Ok(BrokerInterest::Auto(Policy::new(rate))),
             Some(other) => {
-                let advice = "choose stream, or channel";
+                let advice = "choose stream, channel, or auto";
                 Err(refuse("broker-interest", other, advice))
             }
         }
@@ -122,6 +130,11 @@ impl Options {
                     .as_deref()
                     .is_some_and(|word| word != "stream"),
             ),
+            (
+                "broker-auto-rate",
+                self.broker_auto_rate
+                    .is_some_and(|rate| rate.0 != AUTO_RATE_DEFAULT),
+            ),
             ("broker-credentials", self.broker_credentials.is_some()),
             ("broker-ca", self.broker_ca.is_some()),
             ("broker-certificate", self.broker_certificate.is_some()),
@@ -131,11 +144,15 @@ impl Options {
         let useless = written
             .into_iter()
             .filter(|(_, is_written)| is_alone && *is_written);
-        useless
-            .map(|(name, _)| {
-                format!("{name} is of no use without broker, such as nats://127.0.0.1:4222: this node is alone")
-            })
-            .collect()
+        let useless = useless.map(|(name, _)| {
+            format!("{name} is of no use without broker, such as nats://127.0.0.1:4222: this node is alone")
+        });
+        let is_auto = self.broker_interest.as_deref() == Some("auto");
+        let rate = self.broker_auto_rate.filter(|_| !is_alone && !is_auto);
+        let rate = rate.filter(|rate| rate.0 != AUTO_RATE_DEFAULT);
+        let without_auto =
+            rate.map(|_| "broker-auto-rate is of no use without broker-interest = auto".to_owned());
+        useless.chain(without_auto).collect()
     }
 
     fn check_storage(&self) -> Result<(), ConfigError> {
@@ -175,7 +192,15 @@ mod tests {
         let broker = resolved(
             "broker = \"tls://a\"\nbroker-prefix = \"eu\"\nbroker-replicas = 3\nbroker-storage = \"file\"",
         );
-        assert_eq!(broker.unwrap().unwrap().replicas, 3);
+        let broker = broker.unwrap().unwrap();
+        assert_eq!(broker.replicas, 3);
+        assert_eq!(broker.interest, BrokerInterest::Stream);
+        let broker = resolved("broker = \"a\"\nbroker-interest = \"auto\"\nbroker-auto-rate = 500");
+        let policy = Policy::new(500);
+        assert_eq!(
+            broker.unwrap().unwrap().interest,
+            BrokerInterest::Auto(policy)
+        );
     }
 
     #[test]
@@ -200,7 +225,11 @@ mod tests {
             ),
             (
                 "broker = \"a\"\nbroker-interest = \"room\"",
-                "broker-interest = room: choose stream, or channel",
+                "broker-interest = room: choose stream, channel, or auto",
+            ),
+            (
+                "broker = \"a\"\nbroker-auto-rate = 0",
+                "broker-auto-rate = 0: choose 1 or more",
             ),
             (
                 "broker = \"a\"\nbroker-key = \"k\"",
@@ -214,11 +243,27 @@ mod tests {
     }
 
     #[test]
-    fn options_without_a_broker_are_remarked_upon() {
-        let options: Options = toml::from_str("broker-prefix = \"eu\"").unwrap();
-        let config = options.resolve(&Machine::here()).unwrap();
-        let is_told = |remark: &String| remark.starts_with("broker-prefix is of no use");
-        assert!(config.remarks.iter().any(is_told), "{:?}", config.remarks);
+    fn options_that_are_of_no_use_are_remarked_upon() {
+        for (text, remark) in [
+            (
+                "broker-prefix = \"eu\"",
+                "broker-prefix is of no use without broker,",
+            ),
+            (
+                "broker-auto-rate = 5",
+                "broker-auto-rate is of no use without broker,",
+            ),
+            (
+                "broker = \"a\"\nbroker-auto-rate = 5",
+                "broker-auto-rate is of no use without broker-interest = auto",
+            ),
+        ] {
+            let options: Options = toml::from_str(text).unwrap();
+            let config = options.resolve(&Machine::here()).unwrap();
+            let mut remarks = config.remarks.iter();
+            let is_told = remarks.any(|told| told.starts_with(remark));
+            assert!(is_told, "{text}: {:?}", config.remarks);
+        }
     }
 
     #[test]

@@ -100,9 +100,13 @@ pub struct Options {
     #[arg(long, value_name = "COUNT")]
     pub broker_partitions: Option<Count>,
 
-    /// What this node hears of the broker: each stream whole, or the channels that its clients want: stream, channel
+    /// What this node hears of the broker: stream (all), channel (what its clients want), auto (it chooses)
     #[arg(long, value_name = "WHAT")]
     pub broker_interest: Option<String>,
+
+    /// Publications a second from which on a node may choose to hear single channels, with --broker-interest auto
+    #[arg(long, value_name = "COUNT")]
+    pub broker_auto_rate: Option<Count>,
 
     /// Where streams of the broker are kept: file
     #[arg(long, value_name = "STORAGE")]
@@ -353,6 +357,7 @@ impl Options {
             broker_replicas: self.broker_replicas.or(other.broker_replicas),
             broker_partitions: self.broker_partitions.or(other.broker_partitions),
             broker_interest: self.broker_interest.or(other.broker_interest),
+            broker_auto_rate: self.broker_auto_rate.or(other.broker_auto_rate),
             broker_storage: self.broker_storage.or(other.broker_storage),
             broker_credentials: self.broker_credentials.or(other.broker_credentials),
             broker_ca: self.broker_ca.or(other.broker_ca),
@@ -422,6 +427,7 @@ impl Options {
             broker_replicas: running.broker_replicas,
             broker_partitions: running.broker_partitions,
             broker_interest: running.broker_interest.clone(),
+            broker_auto_rate: running.broker_auto_rate,
             broker_storage: running.broker_storage.clone(),
             broker_credentials: running.broker_credentials.clone(),
             broker_ca: running.broker_ca.clone(),

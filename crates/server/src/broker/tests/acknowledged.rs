@@ -1,6 +1,6 @@
 //! Servers that come back without what they had acknowledged, and have other messages in its place before the publisher's node looks.
 
-use super::pair::{OPEN_AGAIN, Pair, SOON};
+use super::pair::{ALL_INTERESTS, OPEN_AGAIN, Pair, SOON};
 use super::simulate;
 use myriad_shard::Epoch;
 use std::time::Duration;
@@ -51,9 +51,9 @@ fn a_publication_behind_a_loss_does_not_hide_it() {
 #[test]
 fn a_publication_behind_a_beat_that_its_node_has_not_heard_is_of_the_beats_epoch() {
     // The longer a node has no connection, the longer it pauses until it opens the log again.
-    for (by_channel, tenths) in (1..60).flat_map(|tenths| [(true, tenths), (false, tenths)]) {
+    for (interest, tenths) in (1..60).flat_map(|tenths| ALL_INTERESTS.map(|one| (one, tenths))) {
         simulate(async move {
-            let mut pair = Pair::of(by_channel).await;
+            let mut pair = Pair::of(interest).await;
             let next = Epoch::new(9);
             assert_ne!(pair.epoch(), next);
             pair.nodes[0].client.cut();
@@ -67,7 +67,7 @@ fn a_publication_behind_a_beat_that_its_node_has_not_heard_is_of_the_beats_epoch
             sleep(SOON).await;
             let place = pair.answer(number).expect("an answer");
             let epoch = place.expect("a place").epoch;
-            assert_eq!(epoch, next, "by channel: {by_channel}, {tenths}");
+            assert_eq!(epoch, next, "{interest:?}, {tenths}");
         });
     }
 }
@@ -127,15 +127,15 @@ fn a_stream_that_ends_before_what_it_acknowledged_has_a_loss() {
 
 #[test]
 fn a_leader_that_does_not_show_its_end_yet_has_lost_nothing() {
-    for by_channel in [true, false] {
+    for interest in ALL_INTERESTS {
         simulate(async move {
-            let mut pair = Pair::of(by_channel).await;
+            let mut pair = Pair::of(interest).await;
             let epoch = pair.epoch();
             pair.publish(0, None).await;
             pair.cloud.hide_end(5);
             pair.nodes[0].client.reconnect();
             sleep(OPEN_AGAIN).await;
-            assert_eq!(pair.epoch(), epoch, "by channel: {by_channel}");
+            assert_eq!(pair.epoch(), epoch, "{interest:?}");
         });
     }
 }

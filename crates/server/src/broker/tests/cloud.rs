@@ -18,6 +18,7 @@ use super::reached::ReachedByChannel;
 use super::truth::{Fact, Truth, What};
 use super::{CHANNELS, STREAM_NAMESPACE};
 use crate::broker::beat::parse;
+use crate::broker::link::Log;
 use crate::broker::servers::{Ack, NotStored, Stored, ToStore, Which};
 use crate::broker::store::ROLLUP;
 use listener::Listeners;
@@ -95,6 +96,8 @@ struct State {
     unapplied: (u64, Instant),
     /// The next beat is followed by another one at once.
     repeats_beat: bool,
+    /// Beats are not stored, and nobody is told.
+    holds_beats: bool,
     /// Messages that a leader has taken, and that will be stored when there is one again.
     late: Vec<ToStore>,
     stored_ns: i128,
@@ -135,6 +138,7 @@ impl Cloud {
             has_leader: true,
             unapplied: (0, Instant::now()),
             repeats_beat: false,
+            holds_beats: false,
             late: Vec::new(),
             stored_ns: 0,
             subjects,
@@ -228,6 +232,17 @@ impl Cloud {
     /// The leader is new, and does not show the last messages until it stores the next one.
     pub(super) fn hide_end(&self, count: u64) {
         self.lock().unapplied = (count, Instant::now() + Duration::from_secs(3_600));
+    }
+
+    /// From now on beats are not stored, and who writes one waits for an answer.
+    pub(super) fn hold_beats(&self) {
+        self.lock().holds_beats = true;
+    }
+
+    /// Whether this is a beat that is not stored.
+    fn holds(&self, log: &Log, message: &ToStore) -> bool {
+        let state = self.lock();
+        state.holds_beats && message.subject == state.subjects.beat(&log.class)
     }
 
     /// A stranger writes something where beats stand, or a message that cannot be read.

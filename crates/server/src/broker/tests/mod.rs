@@ -2,8 +2,8 @@
 //!
 //! A seed decides everything. Nodes come, are killed and stand still, connections break, answers are lost, the servers have no leader or come back
 //! without the end of the log, consumers lose messages, and strangers write where they should not. Some nodes read the whole log, some
-//! hear the channels that somebody wants there, and a cluster may have both: what is republished gets lost, repeated or late, and servers
-//! that are asked are behind. At the end, when all works again:
+//! hear the channels that somebody wants there, some choose, and a cluster may have all of these. What is republished gets lost, repeated
+//! or late, and servers that are asked are behind. At the end, when all works again:
 //!
 //! * every subscriber has each publication of its channel since it began, or since it was told that something is missing, once and in
 //!   the log's order. That is so before anything else is published, too: nothing has to follow a lost message for a node to find it;
@@ -12,9 +12,10 @@
 //! * whoever asked a node that lives was answered, once; nodes agree on the epoch, have read all, and hold nothing.
 //!
 //! A seed that fails says how to replay it. `MYRIAD_SIM_SEEDS` is the number of seeds and `MYRIAD_SIM_FROM` the first.
-//! `MYRIAD_SIM_BY_CHANNEL=1` has all nodes hear by channel, and with 0 all read the whole log.
+//! With `MYRIAD_SIM_BY_CHANNEL=0` all nodes read the whole log, with 1 each hears by channel or chooses, and with 2 all choose.
 
 mod acknowledged;
+mod beats;
 mod cloud;
 mod crowd;
 mod ending;
@@ -162,13 +163,13 @@ impl World {
         self.nodes_ever += 1;
         let (cloud, crowd) = (&self.cloud, &self.crowd);
         let number = self.nodes_ever;
-        let by_channel = self.plan.by_channel[slot];
-        if by_channel {
+        let interest = self.plan.interest[slot];
+        if interest.keeps_only_wanted() {
             lock(crowd).note_hearer(number);
         }
         let node = Node::start(
             number,
-            by_channel,
+            interest,
             &self.plan,
             cloud,
             crowd,

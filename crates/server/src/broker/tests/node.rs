@@ -12,6 +12,7 @@ use crate::broker::link::Link;
 use crate::broker::publisher;
 use crate::broker::reader::Reader;
 use crate::broker::servers::Servers;
+use crate::broker::settings::BrokerInterest;
 use crate::mailbox::{Mailbox, mailbox};
 use myriad_broker::Subjects;
 use myriad_hub::{Home, HomeSettings, Pool, Recover};
@@ -183,7 +184,7 @@ fn seam(homes: &Arc<NodeHomes>) -> Arc<dyn Homes> {
 fn read(link: &Arc<Link>, homes: &Arc<NodeHomes>, freezer: &Freezer) -> JoinHandle<()> {
     let (homes, log) = (seam(homes), Arc::clone(&link.logs[0]));
     let link = Arc::clone(link);
-    if link.by_channel {
+    if link.interest.keeps_only_wanted() {
         tokio::spawn(freezer.task(Hearer::new(link, homes, log).run()))
     } else {
         tokio::spawn(freezer.task(Reader::new(link, homes, log).run()))
@@ -215,7 +216,7 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn start(
         number: u64,
-        by_channel: bool,
+        interest: BrokerInterest,
         plan: &Plan,
         cloud: &Arc<Cloud>,
         crowd: &Arc<Mutex<Crowd>>,
@@ -230,7 +231,7 @@ impl Node {
             epoch_seed: number,
             namespaces: Arc::clone(&namespaces),
             logs: 1,
-            by_channel,
+            by_channel: interest.keeps_only_wanted(),
             history_bytes_max: 1 << 20,
             batch_bytes_max: 256 << 10,
         };
@@ -243,7 +244,7 @@ impl Node {
             crowd: Arc::clone(crowd),
             letters: Arc::clone(&letters),
         });
-        let client = Arc::new(Client::new(cloud, by_channel));
+        let client = Arc::new(Client::new(cloud));
         let state = Arc::new(State {
             logs: 1,
             ..State::default()
@@ -256,7 +257,7 @@ impl Node {
             format!("node-{number}"),
             Arc::clone(&state),
             random,
-            by_channel,
+            interest,
         ));
         let freezer = Freezer::default();
         let reader = read(&link, &homes, &freezer);

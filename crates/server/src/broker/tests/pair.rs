@@ -5,7 +5,8 @@ use super::crowd::{Crowd, Published};
 use super::node::{Node, seed_random};
 use super::plan::{NODES_MAX, Plan};
 use crate::broker::link::SPARE_MESSAGES;
-use myriad_broker::Subjects;
+use crate::broker::settings::BrokerInterest;
+use myriad_broker::{Policy, Subjects};
 use myriad_reactor::sim::Prng;
 use myriad_shard::{Epoch, NotPublished, Position};
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,12 @@ use tokio::time::{Instant, sleep};
 
 /// A channel that no client of any node wants: nodes that hear by channel do not read what they publish there.
 const CHANNEL: usize = 0;
+/// Each way to hear; who chooses hears the log whole, because little is said.
+pub(super) const ALL_INTERESTS: [BrokerInterest; 3] = [
+    BrokerInterest::Stream,
+    BrokerInterest::Channel,
+    BrokerInterest::Auto(Policy::new(20_000)),
+];
 /// What has to happen at once has happened by then, and a new leader has settled.
 pub(super) const SOON: Duration = Duration::from_secs(3);
 /// By then a node whose connection is back has opened its log: what it asked before is answered by nobody.
@@ -24,7 +31,7 @@ fn plan() -> Plan {
     let history_ttl = Duration::from_secs(300);
     Plan {
         nodes: 2,
-        by_channel: [true; NODES_MAX],
+        interest: [BrokerInterest::Channel; NODES_MAX],
         subscribers: 0,
         steps: 0,
         pause_ms: 1,
@@ -47,8 +54,8 @@ fn plan() -> Plan {
 /// Up to two nodes, and what they publish.
 pub(super) struct Pair {
     plan: Plan,
-    /// They hear by channel, and do not read the log whole.
-    by_channel: bool,
+    /// What they hear.
+    interest: BrokerInterest,
     began: Instant,
     subjects: Subjects,
     pub(super) cloud: Arc<Cloud>,
@@ -63,16 +70,16 @@ pub(super) type Answer = Option<Result<Position, NotPublished>>;
 impl Pair {
     /// Of nodes that hear by channel. With its first node.
     pub(super) async fn new() -> Self {
-        Self::of(true).await
+        Self::of(BrokerInterest::Channel).await
     }
 
     /// Of nodes that read the log whole. With its first node.
     pub(super) async fn of_readers() -> Self {
-        Self::of(false).await
+        Self::of(BrokerInterest::Stream).await
     }
 
-    /// Of nodes that hear by channel, or that read the log whole. With its first node.
-    pub(super) async fn of(by_channel: bool) -> Self {
+    /// Of nodes that hear this. With its first node.
+    pub(super) async fn of(interest: BrokerInterest) -> Self {
         let plan = plan();
         let mut prng = Prng::new(7);
         seed_random(prng.fork());
@@ -80,7 +87,7 @@ impl Pair {
         let cloud = Cloud::new(plan, prng.fork(), prng.fork(), subjects.clone(), false);
         let mut pair = Self {
             plan,
-            by_channel,
+            interest,
             began: Instant::now(),
             subjects,
             cloud,
@@ -95,12 +102,12 @@ impl Pair {
     /// Starts the next node.
     pub(super) async fn start(&mut self) {
         let number = self.nodes.len() as u64 + 1;
-        if self.by_channel {
+        if self.interest.keeps_only_wanted() {
             lock(&self.crowd).note_hearer(number);
         }
         let node = Node::start(
             number,
-            self.by_channel,
+            self.interest,
             &self.plan,
             &self.cloud,
             &self.crowd,

@@ -1,21 +1,25 @@
 //! What a seed's cluster is like, and what may happen to it.
 
 use crate::broker::link::SPARE_MESSAGES;
+use crate::broker::settings::BrokerInterest;
+use myriad_broker::Policy;
 use myriad_reactor::sim::{Prng, variable};
 use std::time::Duration;
 
 pub(super) const NODES_MAX: usize = 4;
-/// Forces all nodes to hear by channel, or with 0 none.
+/// 0: all nodes read the whole log. 1: each hears by channel or chooses. 2: all choose.
 pub(super) const BY_CHANNEL: &str = "MYRIAD_SIM_BY_CHANNEL";
 /// What is drawn for nodes that hear by channel is drawn apart, so that seeds without one run as they did before there was one.
 const HEARING: u64 = 0x6865_6172_696e_6721;
+/// And what is drawn for those that choose, apart from that.
+const CHOOSING: u64 = 0x6368_6f6f_7369_6e67;
 
 /// What a seed decides at its beginning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
-    /// Which of them hear the channels that somebody wants, and no others.
-    pub(super) by_channel: [bool; NODES_MAX],
+    /// What each of them hears.
+    pub(super) interest: [BrokerInterest; NODES_MAX],
     pub(super) subscribers: usize,
     pub(super) steps: usize,
     /// Time between two steps at most, in ms.
@@ -44,7 +48,9 @@ impl Plan {
     pub(super) fn of(seed: u64, prng: &mut Prng) -> (Self, Prng) {
         let mut hearing = Prng::new(seed ^ HEARING).fork();
         let mut plan = Self::new(prng);
-        plan.by_channel = by_channel(seed, plan.nodes, &mut hearing);
+        let by_channel = by_channel(seed, plan.nodes, &mut hearing);
+        let mut choosing = Prng::new(seed ^ CHOOSING).fork();
+        plan.interest = by_channel.map(|by_channel| interest(by_channel, &mut choosing));
         if plan.has_hearers() {
             // These nodes count on it.
             plan.kept_by_log = 2 * plan.history_size as usize + SPARE_MESSAGES;
@@ -64,7 +70,7 @@ impl Plan {
         };
         Self {
             nodes: prng.between(1, NODES_MAX),
-            by_channel: [false; NODES_MAX],
+            interest: [BrokerInterest::Stream; NODES_MAX],
             subscribers: prng.between(1, 9),
             steps: prng.between(50, 250),
             pause_ms: *prng.pick(&[10, 100, 500]),
@@ -86,9 +92,24 @@ impl Plan {
         }
     }
 
-    /// Whether a node hears by channel.
+    /// Whether a node hears by channel, or may.
     pub(super) fn has_hearers(&self) -> bool {
-        self.by_channel.contains(&true)
+        self.interest.iter().any(|one| one.keeps_only_wanted())
+    }
+}
+
+/// What a node hears that may hear by channel: half of them choose, at rates that a simulated cluster has.
+fn interest(by_channel: bool, prng: &mut Prng) -> BrokerInterest {
+    let policy = Policy {
+        rate_min: *prng.pick(&[2, 8, 32]),
+        share_percent: *prng.pick(&[25, 45, 60]),
+        window: Duration::from_millis(*prng.pick(&[50, 200, 1_000])),
+    };
+    let chooses = prng.one_in(2) || variable(BY_CHANNEL) == Some(2);
+    match by_channel {
+        true if chooses => BrokerInterest::Auto(policy),
+        true => BrokerInterest::Channel,
+        false => BrokerInterest::Stream,
     }
 }
 

@@ -44,6 +44,9 @@ pub(super) struct ReachedByChannel {
     pub(super) broken_listeners: u64,
     /// Answers of servers that are behind.
     pub(super) stale: u64,
+    /// How often nodes that choose came to hear single channels, and all of the log again.
+    pub(super) changes_to_channels: u64,
+    pub(super) changes_to_whole: u64,
 }
 
 impl Reached {
@@ -111,6 +114,8 @@ impl ReachedByChannel {
             ("lost_fences", &mut self.lost_fences),
             ("broken_listeners", &mut self.broken_listeners),
             ("stale", &mut self.stale),
+            ("changes_to_channels", &mut self.changes_to_channels),
+            ("changes_to_whole", &mut self.changes_to_whole),
         ];
         all.into_iter()
     }

@@ -250,9 +250,16 @@ pub(in super::super) const SERVER: &[Group] = &[
             .fixed(),
             Described::new(
                 "broker-interest",
-                Word(&["stream", "channel"]),
+                Word(&["stream", "channel", "auto"]),
                 "stream",
-                "What this node hears of the broker: each stream whole, or only the channels that its clients want. Nodes of one cluster may differ.",
+                "What this node hears of the broker: each stream whole, or only the channels that its clients want; with auto it chooses by what it measures. Nodes of one cluster may differ.",
+            )
+            .fixed(),
+            Described::new(
+                "broker-auto-rate",
+                Count,
+                "20000",
+                "With broker-interest = auto: below so many publications with history a second, of all streams together, a node hears streams whole.",
             )
             .fixed(),
             Described::new(

@@ -7,6 +7,7 @@ use crate::broker::link::BrokerError;
 use crate::broker::servers::{
     Ack, Feed, Listener, NotStored, Page, PageSize, Servers, ToStore, Way, Which,
 };
+use crate::broker::settings::BrokerInterest;
 use crate::broker::tests::simulate;
 use bytes::Bytes;
 use myriad_broker::{Interest, Subjects, Task};
@@ -191,7 +192,7 @@ fn link_of_logs(servers: Arc<OneChannel>, count: u16) -> Arc<Link> {
         "node".to_owned(),
         Arc::new(State::default()),
         || None,
-        true,
+        BrokerInterest::Channel,
     );
     let fill_budget = FillBudget::new(u32::try_from(budget_bytes()).expect("it is little"));
     Arc::new(Link {

@@ -9,7 +9,7 @@ use crate::broker::servers::{
     Servers, Stored, ToStore, Way, Which,
 };
 use futures_util::future::{BoxFuture, pending};
-use myriad_broker::Extent;
+use myriad_broker::{Extent, Source};
 use myriad_reactor::sim::Prng;
 use myriad_shard::Told;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -40,16 +40,27 @@ pub(super) enum Whom {
 pub(in super::super) struct Client {
     pub(super) cloud: Arc<Cloud>,
     pub(super) connection: Arc<Mutex<Connection>>,
-    /// The node needs a log that republishes.
-    by_channel: bool,
+    /// What the node heard last.
+    source: Mutex<Option<Source>>,
 }
 
 impl Client {
-    pub(in super::super) fn new(cloud: &Arc<Cloud>, by_channel: bool) -> Self {
+    pub(in super::super) fn new(cloud: &Arc<Cloud>) -> Self {
         Self {
             cloud: Arc::clone(cloud),
             connection: Arc::default(),
-            by_channel,
+            source: Mutex::default(),
+        }
+    }
+
+    fn note_source(&self, source: Source) {
+        let before = lock(&self.source).replace(source);
+        if before.is_some_and(|before| before != source) {
+            let reached = &mut self.cloud.lock().reached;
+            match source {
+                Source::Channels => reached.changes_to_channels += 1,
+                Source::Whole => reached.changes_to_whole += 1,
+            }
         }
     }
 
@@ -139,9 +150,9 @@ impl Servers for Client {
         self.can_store()
     }
 
-    fn open<'a>(&'a self, _log: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>> {
+    fn open<'a>(&'a self, log: &'a Log) -> BoxFuture<'a, Result<Extent, BrokerError>> {
         Box::pin(async {
-            let republishes = self.by_channel;
+            let republishes = log.needs_republish();
             let extent = self.ask(Whom::Leader, move |_, state| {
                 state.listeners.turn_on(republishes);
                 extent_of(state)
@@ -169,6 +180,7 @@ impl Servers for Client {
         Box::pin(async move {
             let made = self.ask(Whom::Leader, |_, state| state.prng.fork()).await;
             let prng = made.map_err(|why| FeedError::Make(why.into()))?;
+            self.note_source(Source::Whole);
             let feed = consumer::follow(&self.cloud, &self.connection, prng, first);
             let feed: Box<dyn Feed> = Box::new(feed);
             Ok(feed)
@@ -177,6 +189,7 @@ impl Servers for Client {
 
     fn listen<'a>(&'a self, _log: &'a Log) -> BoxFuture<'a, Result<Box<dyn Listener>, FeedError>> {
         Box::pin(async move {
+            self.note_source(Source::Channels);
             let listener: Box<dyn Listener> = Box::new(SimListener::open(self).await?);
             Ok(listener)
         })
@@ -231,10 +244,13 @@ impl Servers for Client {
 
     fn store<'a>(
         &'a self,
-        _log: &'a Log,
+        log: &'a Log,
         message: ToStore,
     ) -> BoxFuture<'a, Result<Ack, NotStored>> {
         Box::pin(async move {
+            if self.cloud.holds(log, &message) {
+                return pending().await;
+            }
             // A leader that goes may have passed the message on.
             let late = {
                 let mut state = self.cloud.lock();

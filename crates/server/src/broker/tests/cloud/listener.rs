@@ -290,7 +290,7 @@ impl Cloud {
     /// What a listener asks has come to the servers.
     fn handle_asked(&self, state: &mut State, id: u64, asked: Asked) {
         self.expire(state);
-        let (extent, has_leader) = (extent_of(state), state.has_leader);
+        let (last, has_leader) = (extent_of(state).last, state.has_leader);
         let State {
             listeners, reached, ..
         } = state;
@@ -311,7 +311,7 @@ impl Cloud {
                     return;
                 }
                 let at = Instant::now() + delay(&mut ear.prng, self.plan.delay_us);
-                lock(&ear.wire).send(at, Coming::Fence(extent));
+                lock(&ear.wire).send(at, Coming::Fence(last));
             }
         }
     }
@@ -390,12 +390,12 @@ impl SimListener {
 }
 
 impl Listener for SimListener {
-    fn subscribe(&mut self, subject: &str) -> Sid {
+    fn subscribe(&mut self, subject: &str) -> Option<Sid> {
         assert!(!subject.contains(['*', '>']), "{subject} is of many");
         self.last_sid.0 += 1;
         let asked = Asked::Subscribe(self.last_sid, subject.to_owned());
         self.ask(asked, SLOW_SUBSCRIPTION_MAX_MS);
-        self.last_sid
+        Some(self.last_sid)
     }
 
     fn unsubscribe(&mut self, sid: Sid) {

@@ -1,8 +1,8 @@
 //! What is on its way to a listener of the simulated log.
 
 use super::SILENCE_MAX;
-use crate::broker::servers::{FeedError, Heard, Republished, Stored};
-use myriad_broker::Extent;
+use crate::broker::servers::{FeedError, Heard, HeardMessage, Stored};
+use myriad_broker::Previous;
 use myriad_reactor::sim::Prng;
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -20,16 +20,17 @@ pub(super) struct Live {
 #[derive(Debug)]
 pub(super) enum Coming {
     Message(Live),
-    Fence(Extent),
+    Fence(u64),
 }
 
 impl From<Coming> for Heard {
     fn from(coming: Coming) -> Self {
         match coming {
             Coming::Message(Live { stored, previous }) => {
-                Self::Message(Republished { stored, previous })
+                let previous = Previous::of(previous);
+                Self::Message(HeardMessage { stored, previous })
             }
-            Coming::Fence(extent) => Self::Fence(extent),
+            Coming::Fence(place) => Self::Fence(place),
         }
     }
 }
