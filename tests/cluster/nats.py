@@ -1,5 +1,6 @@
 """NATS servers for tests: installed by Go where they are missing, started, killed, stopped."""
 
+import fcntl
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -18,6 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 VERSION = "2.15.2"
 MODULE = f"github.com/nats-io/nats-server/v2@v{VERSION}"
 PATIENCE_SECONDS = 60
+PORT_LOCKS = Path(tempfile.gettempdir()) / "myriad-test-ports"
+
+kept_ports = []
 
 
 def program():
@@ -41,19 +46,36 @@ def program_or_exit():
 
 
 def free_ports(count):
-    """Ports of loopback that nobody has, below those that outgoing connections take by themselves. Others may take them before they are
-    used, which seldom happens."""
+    """Ports of loopback that nobody has, below those that outgoing connections take by themselves. No other run of these tests takes them
+    before this one ends."""
     ports = []
     while len(ports) < count:
         port = random.randrange(15_000, 32_000)
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in ports:
+        if is_free(port) and is_kept(port):
             ports.append(port)
     return ports
+
+
+def is_free(port):
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def is_kept(port):
+    """Whether this process is the first to keep a port. Its locks end with it, and programs that it starts do not have them."""
+    PORT_LOCKS.mkdir(exist_ok=True)
+    lock = (PORT_LOCKS / str(port)).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    kept_ports.append(lock)
+    return True
 
 
 def pub(subject, data):

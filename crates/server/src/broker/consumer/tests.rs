@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::broker::played::{Peer, Server};
+use crate::broker::servers::SILENCE_MAX;
 use tokio::join;
 
 /// The server's end of a consumer that begins at place 5.
@@ -304,4 +305,31 @@ fn places_are_read_in_both_forms() {
     for words in ["", "a.b.1.12.3.99", "a.b.1.x.3.99.0", "a.b.1.12.3.99.0.8"] {
         assert_eq!(Delivery::parse(words), None, "{words}");
     }
+}
+
+#[tokio::test]
+async fn it_is_silent_when_neither_messages_nor_heartbeats_come() {
+    let (mut consumer, mut served) = open().await;
+    served.stored(5, 1, "1").await;
+    next(&mut consumer).await.unwrap();
+    tokio::time::pause();
+    let is_silent = |consumer: &mut Consumer| {
+        let feed: &mut dyn Feed = consumer;
+        feed.is_silent()
+    };
+    let silent_at = consumer.heard() + SILENCE_MAX;
+    tokio::time::advance(silent_at - Instant::now()).await;
+    assert!(!is_silent(&mut consumer));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(is_silent(&mut consumer));
+    // What has come by now was no silence.
+    served
+        .status(
+            "",
+            "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n\r\n",
+        )
+        .await;
+    served.stored(6, 2, "2").await;
+    assert_eq!(next(&mut consumer).await.unwrap().sequence, 6);
+    assert!(!is_silent(&mut consumer));
 }
