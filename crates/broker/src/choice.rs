@@ -19,7 +19,7 @@ const WINDOWS_FOR_CHANNELS: u32 = 3;
 const WINDOWS_FOR_WHOLE: u32 = 6;
 /// A node that cannot hear single channels after so many openings in a row hears the whole log.
 const FAILED_OPENINGS_MAX: u32 = 5;
-/// Then it tries single channels again after so many windows in a row.
+/// Then it tries single channels again after so many windows in a row. And a node that was too slow for the whole log tries that again.
 const WINDOWS_AFTER_FAILURE: u32 = 120;
 
 /// What is heard of a log.
@@ -97,6 +97,8 @@ pub struct Choice {
     windows_against: u32,
     /// Windows in a row that a change to single channels needs: more after a failure.
     windows_for_channels: u32,
+    /// Windows in a row that a change to the whole log needs: more if the node was too slow for it.
+    windows_for_whole: u32,
     /// Openings in a row after which single channels were not heard.
     failed_openings: u32,
     /// It hears the whole log for want of single channels.
@@ -113,6 +115,7 @@ impl Choice {
             window: None,
             windows_against: 0,
             windows_for_channels: WINDOWS_FOR_CHANNELS,
+            windows_for_whole: WINDOWS_FOR_WHOLE,
             failed_openings: 0,
             is_fallback: false,
         }
@@ -193,16 +196,20 @@ impl Choice {
         let policy = self.policy?;
         let share = measured.wanted.saturating_mul(100);
         let share_min = measured.messages.saturating_mul(policy.share_percent);
-        let is_much = total_rate >= policy.rate_min || measured.has_hole;
+        let is_fast = total_rate >= policy.rate_min;
         let (speaks_against, needed, other) = match self.source {
             Source::Whole => (
-                is_much && share < share_min,
-                self.windows_for_channels,
+                (is_fast || measured.has_hole) && share < share_min,
+                if measured.has_hole {
+                    WINDOWS_FOR_CHANNELS
+                } else {
+                    self.windows_for_channels
+                },
                 Source::Channels,
             ),
             Source::Channels => (
                 total_rate.saturating_mul(2) < policy.rate_min || share / 2 > share_min,
-                WINDOWS_FOR_WHOLE,
+                self.windows_for_whole,
                 Source::Whole,
             ),
         };
@@ -216,11 +223,16 @@ impl Choice {
         }
         self.windows_against = 0;
         self.source = other;
+        self.windows_for_whole = if is_fast {
+            WINDOWS_FOR_WHOLE
+        } else {
+            WINDOWS_AFTER_FAILURE
+        };
         Some(other)
     }
 
-    /// The log was opened, and nothing was heard until a fault ended that. The servers may have refused single channels for good. Whether
-    /// the source changes.
+    /// The log was opened, and could not be heard before a fault ended that; or the servers have refused to republish it. Whether the source
+    /// changes.
     pub fn handle_failed_opening(&mut self, is_refused: bool) -> bool {
         if self.policy.is_none() {
             return false;
@@ -370,6 +382,13 @@ mod tests {
             assert_eq!(choice.source(), Source::Whole);
             choice.handle_live();
             assert!(!choice.handle_failed_opening(false), "a fault as any other");
+            let slow = Measured {
+                has_hole: true,
+                ..channels
+            };
+            assert_eq!(windows_until_change(&mut choice, &slow), Some(3));
+            assert!(choice.handle_failed_opening(true));
+            choice.handle_live();
             assert_eq!(windows_until_change(&mut choice, &channels), Some(120));
             choice.handle_live();
             assert_eq!(windows_until_change(&mut choice, &window(1, 1)), Some(6));
@@ -403,6 +422,8 @@ mod tests {
         let measured = measured.expect("a window");
         assert_eq!((measured.has_hole, measured.rate()), (true, 20));
         assert_eq!(windows_until_change(&mut choice, &measured), Some(3));
+        let little = window(1, 0);
+        assert_eq!(windows_until_change(&mut choice, &little), Some(120));
         let much = Measured {
             wanted: 50,
             ..measured

@@ -29,6 +29,7 @@
 
 mod channel;
 mod confirming;
+mod denied;
 mod fences;
 mod fills;
 mod hearing;
@@ -70,6 +71,8 @@ pub struct Interest<M> {
     held_bytes: usize,
     /// The last message that came in order since the node listens; 0: none did.
     in_order_to: u64,
+    /// Channels that were denied something, while the log has no place at which that could be told. [`Interest::look_at_new`] takes them.
+    put_off: Vec<Arc<str>>,
     tasks: VecDeque<Task<M>>,
 }
 
@@ -92,6 +95,7 @@ impl<M> Interest<M> {
             confirming: BTreeMap::new(),
             held_bytes: 0,
             in_order_to: 0,
+            put_off: Vec::new(),
             tasks: VecDeque::new(),
         }
     }
@@ -163,6 +167,7 @@ impl<M> Interest<M> {
         self.unfenced.clear();
         self.fresh.clear();
         self.settled.clear();
+        self.put_off.clear();
         self.doubts.clear();
         self.tasks.retain(|task| matches!(task, Task::Tell { .. }));
     }

@@ -40,6 +40,10 @@ pub(super) struct Channel<M> {
     pub(super) last: u64,
     /// Everything up to here was told.
     pub(super) read_to: u64,
+    /// A server has denied a message that the log has, and the home was told so. It is told of a loss when that has a place.
+    pub(super) is_denied: bool,
+    /// The last offset that its home was told.
+    pub(super) told: u64,
     /// What is stored behind this place is heard: who has not got there cannot say what the channel lacks.
     pub(super) fence: u64,
     /// What came while it was filled.
@@ -56,6 +60,8 @@ impl<M> Channel<M> {
             is_overfull: false,
             last: 0,
             read_to: 0,
+            is_denied: false,
+            told: 0,
             fence: 0,
             held: Vec::new(),
         }

@@ -52,6 +52,7 @@ impl<M> Interest<M> {
     /// Asks again about channels that are new. The servers of a cluster may have told each other of a subscription after they had
     /// answered for its fence: then what was stored in between did not come. To be called after some seconds, again and again.
     pub fn look_at_new(&mut self) {
+        self.look_at_denied();
         let fresh = std::mem::take(&mut self.fresh);
         let settled = std::mem::replace(&mut self.settled, fresh);
         if self.is_listening {

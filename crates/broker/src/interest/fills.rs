@@ -1,6 +1,7 @@
 //! Fills: what a channel lacks is read, or its home is told that something is missing.
 
 use super::channel::{Channel, Phase};
+use super::denied::has_denied;
 use super::{Fill, Filled, Interest, Life, Task};
 use myriad_hub::LogEvent;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ impl<M> Interest<M> {
     }
 
     /// What a channel lacked was read.
-    pub fn handle_filled(&mut self, fill: &Fill, filled: Filled<M>) {
+    pub fn handle_filled(&mut self, fill: &Fill, mut filled: Filled<M>) {
         let name = &fill.channel;
         if fill.life != Life(self.life) {
             return;
@@ -34,6 +35,20 @@ impl<M> Interest<M> {
         };
         if channel.phase != Phase::Filling || channel.serial != fill.serial {
             return;
+        }
+        if !channel.is_new {
+            // Servers drop what is too old each at its own time.
+            let known = channel.last.max(channel.read_to);
+            let is_old =
+                |place: u64| place > channel.last && place <= known && place < filled.first;
+            let all = filled.messages.len();
+            filled.messages.retain(|(place, _)| !is_old(*place));
+            if filled.messages.is_empty() && all > 0 {
+                return self.be_live(name, fill.to);
+            }
+            if has_denied(channel, &filled) {
+                return self.deny(name);
+            }
         }
         let begin = filled.begin().unwrap_or(fill.to);
         // What may be missing in front of what was read.
@@ -63,9 +78,14 @@ impl<M> Interest<M> {
         if is_new {
             self.catch_up(name, missing);
         }
+        self.be_live(name, fill.to);
+    }
+
+    /// A channel has everything up to a place.
+    fn be_live(&mut self, name: &Arc<str>, read_to: u64) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.phase = Phase::Live;
-            channel.read_to = channel.read_to.max(fill.to);
+            channel.read_to = channel.read_to.max(read_to);
         }
         self.tell_if_confirming(name);
         self.ask_if_confirming(name);
@@ -101,11 +121,6 @@ fn is_joined<M>(channel: &Channel<M>, filled: &Filled<M>, kept_min: usize) -> bo
         return false;
     };
     let (last, first) = (channel.last, filled.first);
-    // A server said that the channel had nothing there, and it was wrong: its files were another time's. Homes were told so.
-    let mut places = filled.messages.iter().map(|(place, _)| *place);
-    if places.any(|place| place > last && place <= channel.read_to) {
-        return false;
-    }
     if begin == last {
         // While it is there, nothing behind it is too old.
         return first <= begin;

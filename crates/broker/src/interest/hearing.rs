@@ -39,6 +39,8 @@ enum Verdict {
     Next,
     /// Something before it is missing.
     Gap,
+    /// A server said that it does not exist.
+    Denied,
 }
 
 impl<M> Interest<M> {
@@ -130,6 +132,7 @@ impl<M> Interest<M> {
                 self.tell_message(name, one.sequence, one.message);
                 self.tell_if_confirming(name);
             }
+            Verdict::Denied => self.deny(name),
             Verdict::Gap => {
                 let to = one.sequence;
                 self.hold(name, one);
@@ -170,9 +173,15 @@ impl<M> Interest<M> {
 
 /// Whether a message is the next one of its channel.
 fn verdict<M>(channel: &Channel<M>, sequence: u64, previous: Previous) -> Verdict {
-    // What stands before the place up to which all was told, and was not told, has gone meanwhile.
-    if sequence <= channel.last.max(channel.read_to) {
+    if sequence <= channel.last {
         return Verdict::Repeated;
+    }
+    if sequence <= channel.read_to {
+        return match previous {
+            Previous::InOrder => Verdict::Denied,
+            // What stands before the place up to which all was told, and was not told, has gone meanwhile.
+            Previous::Place(_) | Previous::None => Verdict::Repeated,
+        };
     }
     let is_next = match previous {
         Previous::Place(place) => place == channel.last,

@@ -30,7 +30,11 @@ impl<M> Interest<M> {
     pub fn look_again(&mut self) {
         for (name, place) in std::mem::take(&mut self.doubts) {
             let channel = self.channels.get(&name);
-            if channel.is_some_and(|one| one.phase == Phase::Live && one.last < place) {
+            // Where everything comes in order, what has not come yet is on its way.
+            let comes = self.in_order_to > 0 && place > self.in_order_to;
+            let is_missing =
+                channel.is_some_and(|one| one.phase == Phase::Live && one.last < place);
+            if is_missing && !comes {
                 self.fill(&name, place);
             }
         }
@@ -69,6 +73,9 @@ impl<M> Interest<M> {
             let Some(channel) = self.channels.get(name) else {
                 continue;
             };
+            // Servers drop what is too old each at its own time. What is gone on one of them is as good as gone.
+            let is_old = place > channel.last && place < answer.first;
+            let place = if is_old { 0 } else { place };
             match channel.phase {
                 Phase::Asked if answer.watermark >= channel.fence => self.meet(name, place, answer),
                 Phase::Live => self.check(name, place, answer),
@@ -82,6 +89,9 @@ impl<M> Interest<M> {
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
+        if channel.is_denied {
+            return self.meet_denied(name, place, answer);
+        }
         if place > channel.last {
             return self.fill(name, place);
         }

@@ -42,6 +42,9 @@ impl<M> Interest<M> {
     }
 
     fn push_told(&mut self, name: &Arc<str>, offset: u64, event: ChannelEvent<M>) {
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.told = offset.max(channel.told);
+        }
         let channel = Arc::clone(name);
         self.tasks.push_back(Task::Tell {
             channel,

@@ -658,18 +658,86 @@ fn told(interest: &mut Interest<u64>) -> Vec<String> {
 
 #[test]
 fn what_a_server_has_denied_is_a_loss_and_not_news() {
-    for (known, later) in [(vec![], vec![9, 12]), (vec![9], vec![9, 12])] {
-        let mut interest = following(&known, 20);
-        interest.audit();
-        answer(&mut interest, &known, 1, 20);
-        interest.audit();
-        answer(&mut interest, &later, 1, 20);
-        interest.look_again();
-        answer(&mut interest, &later, 1, 20);
-        assert_eq!(told(&mut interest), ["lost 21"], "{known:?}");
-        assert!(interest.handle_message("a", 25, Previous::Place(12), 25, 1));
-        assert_eq!(told(&mut interest), ["message 25"]);
+    let mut interest = following(&[], 20);
+    interest.audit();
+    answer(&mut interest, &[9, 12], 1, 20);
+    interest.look_again();
+    answer(&mut interest, &[9, 12], 1, 20);
+    fenced(&mut interest, 20, &[9, 12], 20);
+    // A message that is stored at 21 later would be part of a loss there.
+    assert_eq!(told(&mut interest), [""; 0]);
+    assert_eq!(interest.behind(), 1);
+    interest.look_at_new();
+    fenced(&mut interest, 22, &[9, 12, 21], 22);
+    assert_eq!(told(&mut interest), ["lost 22"]);
+    assert!(interest.handle_message("a", 25, Previous::Place(21), 25, 1));
+    assert_eq!(told(&mut interest), ["message 25"]);
+    assert_eq!(interest.behind(), 0);
+}
+
+#[test]
+fn a_loss_is_told_where_its_home_knows_less_than_the_log_has() {
+    let mut interest = following(&[9], 20);
+    // Nobody waits for it, so the home is not told that this is all up to 20.
+    interest.audit();
+    answer(&mut interest, &[9], 1, 20);
+    interest.audit();
+    answer(&mut interest, &[9, 12], 1, 20);
+    interest.look_again();
+    answer(&mut interest, &[9, 12], 1, 20);
+    fenced(&mut interest, 20, &[9, 12], 20);
+    assert_eq!(told(&mut interest), ["lost 20"]);
+    assert!(interest.handle_message("a", 21, Previous::Place(12), 21, 1));
+    assert_eq!(told(&mut interest), ["message 21"]);
+}
+
+#[test]
+fn what_comes_in_order_shows_what_a_server_has_denied() {
+    let mut interest = following(&[5], 9);
+    // A server of another time has got further, as it says.
+    interest.confirm(&"a".into(), 20);
+    answer(&mut interest, &[5], 1, 20);
+    assert_eq!(told(&mut interest), ["read 20"]);
+    for place in [12, 21, 23] {
+        assert!(interest.handle_message("a", place, Previous::InOrder, place, 1));
+        interest.handle_in_order(place);
     }
+    fenced(&mut interest, 23, &[5, 12, 21, 23], 23);
+    assert_eq!(told(&mut interest), ["lost 23"]);
+    assert!(interest.handle_message("a", 24, Previous::InOrder, 24, 1));
+    assert_eq!(told(&mut interest), ["message 24"]);
+}
+
+#[test]
+fn what_only_one_server_has_dropped_because_of_its_age_is_no_loss() {
+    let mut interest = following(&[], 500);
+    // Another one has it still.
+    interest.confirm(&"a".into(), 600);
+    answer(&mut interest, &[100], 101, 600);
+    assert_eq!(told(&mut interest), ["read 600"]);
+    // It was asked for before the leader had dropped it, too.
+    interest.audit();
+    let asked = std::iter::from_fn(|| interest.poll_task()).find_map(|task| match task {
+        Task::Ask(asked) => Some(asked),
+        _ => None,
+    });
+    let places = LastByChannel {
+        watermark: 600,
+        first: 100,
+        places: BTreeMap::from([("a".into(), 100)]),
+    };
+    interest.handle_last_by_channel(&asked.expect("an audit"), &places);
+    interest.look_again();
+    answer(&mut interest, &[100], 101, 600);
+    assert!(interest.handle_message("a", 601, Previous::None, 601, 1));
+    assert_eq!(told(&mut interest), ["message 601"]);
+}
+
+/// A fence is answered, and the question behind it.
+fn fenced(interest: &mut Interest<u64>, fence: u64, places: &[u64], watermark: u64) {
+    answer(interest, places, 1, watermark);
+    interest.handle_fence(fence);
+    answer(interest, places, 1, watermark);
 }
 
 /// A node that listens to one channel, of which the stream has these places; all are told.

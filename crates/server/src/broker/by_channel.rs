@@ -9,7 +9,7 @@ mod schedule;
 mod whole;
 
 use self::answering::{Answer, Answering};
-use self::schedule::Schedule;
+use self::schedule::{FENCE_TIMEOUT, Schedule};
 use self::whole::Whole;
 use super::beat::BeatKeeper;
 use super::counts::StreamCounts;
@@ -37,6 +37,17 @@ const TICK: Duration = Duration::from_millis(50);
 /// Wishes that are taken at once, so that one fence serves many.
 const WISHES_MAX: usize = 10_000;
 
+/// How far a log has come since it was opened last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Opening,
+    Open,
+    /// A message or a beat has come.
+    Heard,
+    /// And last messages were asked for since, and answered.
+    Live,
+}
+
 /// Hears one log.
 pub(super) struct Hearer {
     link: Arc<Link>,
@@ -58,8 +69,8 @@ pub(super) struct Hearer {
     anchors: Anchors,
     opening: Opening,
     was_live: bool,
-    /// Something was heard since it was opened last.
-    is_live: bool,
+    /// How far it has come since it was opened last.
+    stage: Stage,
     counts: StreamCounts,
 }
 
@@ -90,7 +101,7 @@ impl Hearer {
             anchors: Anchors::default(),
             opening: Opening::default(),
             was_live: false,
-            is_live: false,
+            stage: Stage::Opening,
             link,
             homes,
             log,
@@ -119,7 +130,9 @@ impl Hearer {
     fn handle_fault(&mut self, fault: &Fault) {
         let name = self.link.stream_of(&self.log);
         let is_refused = matches!(fault, Fault::Stream(BrokerError::Stream { .. }));
-        let changes = !self.is_live && self.choice.handle_failed_opening(is_refused);
+        // Without a leader nobody can open it, however it is to be heard.
+        let says_something = is_refused || matches!(self.stage, Stage::Open | Stage::Heard);
+        let changes = says_something && self.choice.handle_failed_opening(is_refused);
         let next = match self.choice.source() {
             Source::Whole if changes => "this node tries to hear all of it",
             Source::Channels if changes => "this node tries single channels again",
@@ -144,6 +157,7 @@ impl Hearer {
         self.begin(source);
         let opening = async {
             let opened = self.open().await?;
+            self.stage = Stage::Open;
             Ok((opened, self.listen(source).await?))
         };
         let ((clock, epoch), mut listener) = in_time(opening).await?;
@@ -185,7 +199,7 @@ impl Hearer {
 
     /// The log is about to be opened.
     fn begin(&mut self, source: Source) {
-        self.is_live = false;
+        self.stage = Stage::Opening;
         self.choice.handle_opened();
         self.log.note_source(source);
         let is_by_channel = source == Source::Channels;
@@ -268,8 +282,7 @@ impl Hearer {
             return Err(fault);
         }
         self.opening.check(&self.link, &self.log).await?;
-        // A gap in the whole log ends its listener, so no audit is needed.
-        if schedule.take_audit(now) && self.choice.source() == Source::Channels {
+        if schedule.take_audit(now) {
             self.interest.audit();
         }
         if schedule.take_second_look(now) {
@@ -332,6 +345,10 @@ impl Hearer {
                     // The servers let this node subscribe, and ask.
                     self.note_live();
                 }
+                if self.stage == Stage::Heard {
+                    self.stage = Stage::Live;
+                    self.choice.handle_live();
+                }
                 if self.interest.has_doubts() {
                     schedule.look_again();
                 }
@@ -374,9 +391,8 @@ impl Hearer {
                 Ok(())
             }
             Heard::Message(message) => {
-                if !self.is_live {
-                    self.is_live = true;
-                    self.choice.handle_live();
+                if self.stage == Stage::Open {
+                    self.stage = Stage::Heard;
                 }
                 self.handle_message(message, epoch, clock, schedule)
             }
@@ -483,7 +499,12 @@ impl Hearer {
                     }
                 }
                 Task::Fence => {
-                    schedule.begin_fence(self.interest.len());
+                    let patience = match self.choice.source() {
+                        // Its consumer has to be made first.
+                        Source::Whole => SILENCE_MAX,
+                        Source::Channels => FENCE_TIMEOUT,
+                    };
+                    schedule.begin_fence(patience, self.interest.len());
                     listener.ask_fence();
                 }
                 Task::Ask(asked) => answering.ask(asked),

@@ -76,6 +76,9 @@ pub(super) async fn ensure(
         .map_err(|error| match error.kind() {
             // Servers that have just started have no leader that would answer.
             CreateStreamErrorKind::TimedOut => not_now(error.to_string()),
+            CreateStreamErrorKind::JetStream(said) if said.code() >= 500 => {
+                not_now(error.to_string())
+            }
             _ => failed(format!("cannot be changed: {error}")),
         })?;
     let stream = context.get_stream(&name).await;

@@ -13,7 +13,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// What an audit finds may be on its way: it is looked at again after this.
 const SECOND_LOOK: Duration = Duration::from_secs(2);
 /// How long a fence may take. Its question or its answer may be lost.
-const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a subscription may take more: measured, 142,000 a second with three servers.
 const SUBSCRIPTION_TIME: Duration = Duration::from_micros(50);
 
@@ -53,9 +53,9 @@ impl Schedule {
     }
 
     /// A fence is asked for. It is behind all subscriptions, which the servers tell each other one by one.
-    pub(super) fn begin_fence(&mut self, subscriptions: usize) {
+    pub(super) fn begin_fence(&mut self, patience: Duration, subscriptions: usize) {
         let subscriptions = u32::try_from(subscriptions).unwrap_or(u32::MAX);
-        let patience = FENCE_TIMEOUT + SUBSCRIPTION_TIME * subscriptions;
+        let patience = patience + SUBSCRIPTION_TIME * subscriptions;
         let deadline = Instant::now() + patience;
         self.fence = Some(Fence { patience, deadline });
     }
@@ -125,7 +125,7 @@ mod tests {
     fn a_late_fence_says_how_long_it_was_waited_for() {
         let mut schedule = Schedule::new(Duration::ZERO);
         for (subscriptions, seconds) in [(0, 5), (1, 5), (100_000, 10)] {
-            schedule.begin_fence(subscriptions);
+            schedule.begin_fence(FENCE_TIMEOUT, subscriptions);
             let now = Instant::now();
             let patience = Duration::from_secs(seconds);
             assert!(schedule.late_fence(now).is_none());
