@@ -6,6 +6,7 @@
 //! It looks at a *window* of some seconds at a time, by the clock of the servers: how far the log went, and how many of these messages
 //! were wanted. A change asks about all channels that are wanted. So several windows in a row have to speak for it.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Both ways cost a node the same at about a third (ADR 26). It changes well below that, and back well above, so that it does not go to
@@ -51,6 +52,36 @@ impl Policy {
             share_percent: SHARE_PERCENT,
             window: WINDOW,
         }
+    }
+}
+
+/// A change of the source, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Much is published, and little of it is wanted.
+    ToChannels,
+    /// Messages had gone before they were heard, and little is wanted.
+    ToChannelsAsTooSlow,
+    /// Little is published.
+    ToWhole,
+    /// Much of it is wanted.
+    ToWholeAsWanted,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ToChannels => {
+                "single channels, because much is published and little of it is wanted"
+            }
+            Self::ToChannelsAsTooSlow => {
+                "single channels, because messages had gone before it read them"
+            }
+            Self::ToWhole => {
+                "the whole stream, because less than half of broker-auto-rate is published"
+            }
+            Self::ToWholeAsWanted => "the whole stream, because much of it is wanted",
+        })
     }
 }
 
@@ -191,44 +222,51 @@ impl Choice {
         }
     }
 
-    /// Counts a window in which all logs together had so many messages a second. Returns the new source if it changes.
-    pub fn handle_window(&mut self, measured: &Measured, total_rate: u64) -> Option<Source> {
+    /// Counts a window in which all logs together had so many messages a second. Returns how the source changes, if it does.
+    pub fn handle_window(&mut self, measured: &Measured, total_rate: u64) -> Option<Change> {
         let policy = self.policy?;
         let share = measured.wanted.saturating_mul(100);
         let share_min = measured.messages.saturating_mul(policy.share_percent);
         let is_fast = total_rate >= policy.rate_min;
-        let (speaks_against, needed, other) = match self.source {
-            Source::Whole => (
-                (is_fast || measured.has_hole) && share < share_min,
-                if measured.has_hole {
-                    WINDOWS_FOR_CHANNELS
-                } else {
-                    self.windows_for_channels
-                },
-                Source::Channels,
-            ),
-            Source::Channels => (
-                total_rate.saturating_mul(2) < policy.rate_min || share / 2 > share_min,
-                self.windows_for_whole,
-                Source::Whole,
-            ),
+        let (change, needed) = match self.source {
+            Source::Whole if share >= share_min => (None, 0),
+            Source::Whole if measured.has_hole => {
+                (Some(Change::ToChannelsAsTooSlow), WINDOWS_FOR_CHANNELS)
+            }
+            Source::Whole if is_fast => (Some(Change::ToChannels), self.windows_for_channels),
+            Source::Channels if total_rate.saturating_mul(2) < policy.rate_min => {
+                (Some(Change::ToWhole), self.windows_for_whole)
+            }
+            Source::Channels if share / 2 > share_min => {
+                (Some(Change::ToWholeAsWanted), self.windows_for_whole)
+            }
+            Source::Whole | Source::Channels => (None, 0),
         };
-        self.windows_against = if speaks_against {
-            self.windows_against + 1
-        } else {
-            0
-        };
+        if change.is_none() {
+            self.windows_against = 0;
+            return None;
+        }
+        self.windows_against += 1;
         if self.windows_against < needed {
             return None;
         }
         self.windows_against = 0;
-        self.source = other;
         self.windows_for_whole = if is_fast {
             WINDOWS_FOR_WHOLE
         } else {
             WINDOWS_AFTER_FAILURE
         };
-        Some(other)
+        self.source = match self.source {
+            Source::Whole => Source::Channels,
+            Source::Channels => Source::Whole,
+        };
+        change
+    }
+
+    /// Whether it hears the whole log for want of single channels.
+    #[must_use]
+    pub fn is_fallback(&self) -> bool {
+        self.is_fallback
     }
 
     /// The log was opened, and could not be heard before a fault ended that; or the servers have refused to republish it. Whether the source
@@ -321,7 +359,7 @@ mod tests {
         // A node that is too slow may have to open its log again and again.
         choice.handle_opened();
         let changed = choice.handle_window(&channels, 2_000);
-        assert_eq!(changed, Some(Source::Channels));
+        assert_eq!(changed, Some(Change::ToChannels));
     }
 
     #[test]
@@ -421,7 +459,8 @@ mod tests {
         let measured = choice.handle_message(101, 5 * second, false);
         let measured = measured.expect("a window");
         assert_eq!((measured.has_hole, measured.rate()), (true, 20));
-        assert_eq!(windows_until_change(&mut choice, &measured), Some(3));
+        let changes = (1..=3).filter_map(|_| choice.handle_window(&measured, 20));
+        assert_eq!(changes.collect::<Vec<_>>(), [Change::ToChannelsAsTooSlow]);
         let little = window(1, 0);
         assert_eq!(windows_until_change(&mut choice, &little), Some(120));
         let much = Measured {

@@ -25,7 +25,7 @@ mod reading;
 
 pub use anchors::{Anchor, Anchors, Extent};
 pub use announcement::Announced;
-pub use choice::{Choice, Measured, Policy, Source};
+pub use choice::{Change, Choice, Measured, Policy, Source};
 pub use envelope::{
     Envelope, Header, MESSAGE_OVERHEAD, Origin, Unreadable, Version, version_behind,
 };

@@ -134,7 +134,9 @@ impl Hearer {
         let says_something = is_refused || matches!(self.stage, Stage::Open | Stage::Heard);
         let changes = says_something && self.choice.handle_failed_opening(is_refused);
         let next = match self.choice.source() {
-            Source::Whole if changes => "this node tries to hear all of it",
+            Source::Whole if changes => {
+                "this node tries to hear all of it, and single channels again in ten minutes"
+            }
             Source::Channels if changes => "this node tries single channels again",
             _ => "it is opened again",
         };
@@ -347,6 +349,10 @@ impl Hearer {
                 }
                 if self.stage == Stage::Heard {
                     self.stage = Stage::Live;
+                    if self.choice.is_fallback() {
+                        let name = self.link.stream_of(&self.log);
+                        tracing::info!("this node hears all of stream {name}");
+                    }
                     self.choice.handle_live();
                 }
                 if self.interest.has_doubts() {
@@ -464,15 +470,11 @@ impl Hearer {
         };
         self.log.note_rate(measured.rate());
         let rate = self.link.rate();
-        if let Some(source) = self.choice.handle_window(&measured, rate) {
+        if let Some(change) = self.choice.handle_window(&measured, rate) {
             let name = self.link.stream_of(&self.log);
             let percent = measured.wanted * 100 / measured.messages;
-            let now = match source {
-                Source::Whole => "all of it",
-                Source::Channels => "only the channels that its clients want",
-            };
             tracing::info!(
-                "this node wants {percent}% of stream {name}, and all streams have {rate} messages a second: it now hears {now}"
+                "this node now hears {change} (all streams have {rate} messages a second, and its clients want {percent}% of stream {name})"
             );
         }
     }

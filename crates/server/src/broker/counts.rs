@@ -107,7 +107,7 @@ impl BrokerCounts {
         );
         registry.register(
             "broker_fills",
-            "How often publications of one channel were read from the stream: when it was first wanted, and after each gap",
+            "How often publications of one channel were read from the stream: when it was first wanted, after each gap, and if it lacked something when the stream was opened",
             self.filled.clone(),
         );
         registry.register(

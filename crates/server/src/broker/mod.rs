@@ -251,12 +251,23 @@ async fn open(
         settings.interest,
     );
     link.await_streams().await.map_err(ServerError::Broker)?;
+    let streams: Vec<_> = link.logs.iter().map(|log| link.stream_of(log)).collect();
+    tracing::info!("this node hears {} of {}", link.interest, shown(&streams));
     Ok(Opened {
         link,
         servers,
         tasks,
         letters,
     })
+}
+
+/// Names of streams, as far as a line has room.
+fn shown(streams: &[String]) -> String {
+    match streams {
+        [] => "no stream, as no channel has a history".to_owned(),
+        [first] => format!("stream {first}"),
+        [first, .., last] => format!("{} streams, {first} to {last}", streams.len()),
+    }
 }
 
 async fn run(opened: Opened, mesh: Mesh) {

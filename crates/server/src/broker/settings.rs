@@ -2,6 +2,7 @@
 
 use myriad_broker::{Policy, Subjects};
 use myriad_nats::Nats;
+use std::fmt;
 
 /// The prefix of subjects and streams, if nobody says.
 pub(crate) const BROKER_PREFIX_DEFAULT: &str = "myriad";
@@ -28,6 +29,19 @@ pub(crate) enum BrokerInterest {
     Channel,
     /// It keeps the channels that its clients want. It chooses for each stream whether it hears all of it, by what it measures.
     Auto(Policy),
+}
+
+impl fmt::Display for BrokerInterest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream => f.write_str("everything"),
+            Self::Channel => f.write_str("the channels that its clients want"),
+            Self::Auto(Policy { rate_min, .. }) => write!(
+                f,
+                "everything, or from {rate_min} messages a second on the channels that its clients want,"
+            ),
+        }
+    }
 }
 
 impl BrokerInterest {

@@ -67,9 +67,14 @@ pub(super) async fn ensure(
     let Some(widened) = widened(found, &wanted) else {
         return Ok(stream);
     };
-    tracing::info!(
-        "stream {name} is changed, as this node's options ask for: it keeps more, or republishes"
-    );
+    match &widened.republish {
+        Some(way) if found.republish.is_none() => tracing::info!(
+            "this node makes stream {name} republish, from {} to {}",
+            way.source,
+            way.destination
+        ),
+        _ => tracing::info!("this node makes stream {name} keep more, as its options ask for"),
+    }
     context
         .update_stream(&widened)
         .await
@@ -105,6 +110,7 @@ fn differs(found: &Config, wanted: &Config) -> Option<String> {
             found.subjects.join(", ")
         ));
     }
+    let name = &wanted.name;
     if let (Some(found), Some(wanted)) = (&found.republish, &wanted.republish)
         && !is_same_way(found, wanted)
     {
@@ -114,7 +120,7 @@ fn differs(found: &Config, wanted: &Config) -> Option<String> {
             "its messages"
         };
         return Some(format!(
-            "republishes {what} from {} to {}: run nats stream edit --no-republish, and this node sets what it needs, \
+            "republishes {what} from {} to {}: run nats stream edit --no-republish {name}, and this node sets what it needs when it tries again, \
              or set broker-interest = stream",
             found.source, found.destination
         ));
@@ -305,10 +311,7 @@ mod tests {
         ] {
             let why = differs(&found, &wanted).expect("it is another way");
             assert!(why.contains(words), "{why}");
-            assert!(
-                why.contains("run nats stream edit --no-republish,"),
-                "{why}"
-            );
+            assert!(why.contains("run nats stream edit --no-republish"), "{why}");
         }
     }
 }
