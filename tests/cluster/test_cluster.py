@@ -55,10 +55,10 @@ def publish(node, channel, number, **wishes):
 
 def test_what_nats_will_never_take_is_refused_for_good(nodes):
     # nats-server takes messages of 1 MiB with their headers, and the API requests of as much.
-    answer = nodes[0].call("publish", channel="large", data="x" * 1_048_500)
+    answer = nodes[0].call("publish", channel="refused", data="x" * 1_048_500)
     assert answer["error"]["code"] == 107, answer
     assert "max_payload" in answer["error"]["detail"]
-    assert publish(nodes[0], "large", 1)["offset"] > 0
+    assert publish(nodes[0], "refused", 1)["offset"] > 0
 
 
 def test_both_nodes_have_one_order(nodes):
