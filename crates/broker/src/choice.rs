@@ -173,8 +173,8 @@ impl Choice {
         self.window = None;
     }
 
-    /// A message was heard that was stored then (ns since 1970). Messages may have been left out between it and the one before it. Returns what
-    /// was measured at the end of a window.
+    /// A message was heard that was stored then (ns since 1970). Between it and the one before it there may be others that were not heard.
+    /// Returns what was measured at the end of a window.
     pub fn handle_message(
         &mut self,
         sequence: u64,
@@ -269,8 +269,8 @@ impl Choice {
         self.is_fallback
     }
 
-    /// The log was opened, and could not be heard before a fault ended that; or the servers have refused to republish it. Whether the source
-    /// changes.
+    /// The log was opened, and a fault came before anything was heard; or the servers have refused to republish it. Returns whether the
+    /// source changes.
     pub fn handle_failed_opening(&mut self, is_refused: bool) -> bool {
         if self.policy.is_none() {
             return false;

@@ -156,9 +156,8 @@ impl<M> Interest<M> {
 
     /// The node does not listen any more. What homes want meanwhile is done when it listens again.
     pub fn handle_deaf(&mut self) {
-        let names: Vec<Arc<str>> = self.channels.keys().map(Arc::clone).collect();
-        for name in names {
-            self.note_in_order(&name);
+        for channel in self.channels.values_mut() {
+            channel.note_in_order(self.in_order_to);
         }
         self.in_order_to = 0;
         self.is_listening = false;

@@ -67,6 +67,13 @@ impl<M> Channel<M> {
         }
     }
 
+    /// All messages up to here came in order. If the channel is told what comes at once, it was told all of its own.
+    pub(super) fn note_in_order(&mut self, in_order_to: u64) {
+        if self.phase == Phase::Live {
+            self.read_to = in_order_to.max(self.read_to);
+        }
+    }
+
     pub(super) fn held_bytes(&self) -> usize {
         self.held.iter().map(|one| one.bytes).sum()
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 impl<M> Interest<M> {
     /// A subscriber has seen this offset of a channel: its home wants to hear when the channel has been read up to there.
     pub fn confirm(&mut self, name: &Arc<str>, offset: u64) {
-        self.note_in_order(name);
-        let Some(channel) = self.channels.get(name) else {
+        let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
+        channel.note_in_order(self.in_order_to);
         if channel.phase == Phase::Live && channel.read_to >= offset {
             let offset = channel.read_to;
             return self.tell(name, offset, LogEvent::Passed);

@@ -10,7 +10,7 @@ impl<M> Interest<M> {
         self.await_fence(name);
     }
 
-    pub(super) fn await_fence(&mut self, name: Arc<str>) {
+    fn await_fence(&mut self, name: Arc<str>) {
         if let Some(channel) = self.channels.get(&name) {
             self.unfenced.push((name, channel.serial));
         }

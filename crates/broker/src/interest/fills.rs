@@ -9,10 +9,10 @@ use std::sync::Arc;
 impl<M> Interest<M> {
     /// Reads what a channel lacks, from the last message that it has on: if that is still there, nothing behind it has gone.
     pub(super) fn fill(&mut self, name: &Arc<str>, to: u64) {
-        self.note_in_order(name);
         let Some(channel) = self.channels.get_mut(name) else {
             return;
         };
+        channel.note_in_order(self.in_order_to);
         channel.phase = Phase::Filling;
         self.doubts.remove(name);
         self.tasks.push_back(Task::Fill(Fill {

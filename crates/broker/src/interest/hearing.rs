@@ -44,7 +44,7 @@ enum Verdict {
 }
 
 impl<M> Interest<M> {
-    /// A message came. Whether its channel is wanted.
+    /// A message came.
     pub fn handle_message(
         &mut self,
         name: &str,
@@ -52,9 +52,9 @@ impl<M> Interest<M> {
         previous: Previous,
         message: M,
         bytes: usize,
-    ) -> bool {
+    ) {
         let Some((name, channel)) = self.channels.get_key_value(name) else {
-            return false;
+            return;
         };
         let name = Arc::clone(name);
         let held = Held {
@@ -68,7 +68,6 @@ impl<M> Interest<M> {
         } else {
             self.hold(&name, held);
         }
-        true
     }
 
     /// All messages up to here have come in order, those of other channels too.
@@ -79,31 +78,17 @@ impl<M> Interest<M> {
     /// Messages did not come that should have come in order, and nobody knows of which channels. Each channel waits for another fence,
     /// and is asked about.
     pub fn handle_hole(&mut self) {
-        let names: Vec<Arc<str>> = self.channels.keys().map(Arc::clone).collect();
-        for name in names {
-            self.note_in_order(&name);
-            let Some(channel) = self.channels.get_mut(&name) else {
-                continue;
-            };
+        for (name, channel) in &mut self.channels {
+            channel.note_in_order(self.in_order_to);
             if channel.phase == Phase::Live {
                 channel.phase = Phase::New;
-                self.await_fence(name);
+                self.unfenced.push((Arc::clone(name), channel.serial));
             } else {
                 // It has to be asked about again when it has got what is on its way.
                 channel.is_overfull = true;
             }
         }
         self.fence();
-    }
-
-    /// A channel that is told what comes at once has been told everything up to the last message that came in order.
-    pub(super) fn note_in_order(&mut self, name: &str) {
-        let in_order_to = self.in_order_to;
-        if let Some(channel) = self.channels.get_mut(name)
-            && channel.phase == Phase::Live
-        {
-            channel.read_to = in_order_to.max(channel.read_to);
-        }
     }
 
     /// Keeps what comes for a channel that is filled.

@@ -68,11 +68,11 @@ impl<M> Interest<M> {
             return;
         }
         for name in &asked.channels {
-            self.note_in_order(name);
             let place = answer.places.get(name).copied().unwrap_or(0);
-            let Some(channel) = self.channels.get(name) else {
+            let Some(channel) = self.channels.get_mut(name) else {
                 continue;
             };
+            channel.note_in_order(self.in_order_to);
             // Servers drop what is too old each at its own time. What is gone on one of them is as good as gone.
             let is_old = place > channel.last && place < answer.first;
             let place = if is_old { 0 } else { place };

@@ -1,7 +1,8 @@
 //! Hears the channels of one log that this node's clients want.
 //!
-//! [`Choice`] says whether they come by themselves or with the whole log, and [`Interest`] what is to be asked, held back and told; this does it.
-//! Any failure ends [`Hearer::follow`]. Then the log is opened anew, all channels are subscribed again, and what came meanwhile is read.
+//! [`Choice`] says whether they come by themselves or with the whole log. [`Interest`] says what is to be asked, held back and told; this
+//! does it. Any failure ends [`Hearer::follow`]. Then the log is opened anew, all channels are subscribed again, and what came meanwhile
+//! is read.
 
 mod answering;
 mod pages;
@@ -444,13 +445,15 @@ impl Hearer {
                 return Err(Fault::Changed);
             }
         } else if let Some(channel) = self.entries.channel_of(&stored.subject) {
-            let bytes = stored.payload.len();
-            if previous == Previous::InOrder && self.interest.wants(&channel) {
-                stored.detach();
+            is_wanted = self.interest.wants(&channel);
+            if is_wanted {
+                if previous == Previous::InOrder {
+                    stored.detach();
+                }
+                let bytes = stored.payload.len();
+                self.interest
+                    .handle_message(&channel, sequence, previous, stored, bytes);
             }
-            is_wanted = self
-                .interest
-                .handle_message(&channel, sequence, previous, stored, bytes);
         }
         if previous == Previous::InOrder {
             self.interest.handle_in_order(sequence);

@@ -80,8 +80,6 @@ pub(super) struct Log {
     known: Mutex<Known>,
     /// The stream has to republish: this node hears single channels of it.
     needs_republish: AtomicBool,
-    /// Messages a second, as measured last, and when.
-    rate: Mutex<Option<(u64, Instant)>>,
     /// What homes want of its channels, where they are heard by themselves.
     wishes: UnboundedSender<Wish>,
     wished: Mutex<Option<UnboundedReceiver<Wish>>>,
@@ -102,6 +100,8 @@ struct Known {
     is_followed: bool,
     /// An epoch, and where its first beat stands.
     since: Option<(Epoch, u64)>,
+    /// Messages a second, as measured last, and when.
+    rate: Option<(u64, Instant)>,
     /// The channels that this node hears, where it does not read the log whole.
     heard: HashSet<Arc<str>>,
 }
@@ -123,7 +123,6 @@ impl Log {
             options,
             known: Mutex::default(),
             needs_republish: AtomicBool::new(needs_republish),
-            rate: Mutex::default(),
             wishes,
             wished: Mutex::new(Some(wished)),
         }
@@ -160,14 +159,12 @@ impl Log {
 
     /// The log has so many messages a second.
     pub(super) fn note_rate(&self, rate: u64) {
-        let mut last = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Some((rate, Instant::now()));
+        self.lock().rate = Some((rate, Instant::now()));
     }
 
     /// Messages a second; 0 if they were not measured of late.
     fn rate(&self) -> u64 {
-        let last = *self.rate.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = last.filter(|(_, at)| at.elapsed() < RATE_LIFE);
+        let fresh = self.lock().rate.filter(|(_, at)| at.elapsed() < RATE_LIFE);
         fresh.map_or(0, |(rate, _)| rate)
     }
 

@@ -252,7 +252,7 @@ async fn open(
     );
     link.await_streams().await.map_err(ServerError::Broker)?;
     let streams: Vec<_> = link.logs.iter().map(|log| link.stream_of(log)).collect();
-    tracing::info!("this node hears {} of {}", link.interest, shown(&streams));
+    tracing::info!("{}; broker-interest = {}", shown(&streams), link.interest);
     Ok(Opened {
         link,
         servers,
@@ -264,7 +264,7 @@ async fn open(
 /// Names of streams, as far as a line has room.
 fn shown(streams: &[String]) -> String {
     match streams {
-        [] => "no stream, as no channel has a history".to_owned(),
+        [] => "no stream, because no channel has a history".to_owned(),
         [first] => format!("stream {first}"),
         [first, .., last] => format!("{} streams, {first} to {last}", streams.len()),
     }

@@ -34,12 +34,11 @@ pub(crate) enum BrokerInterest {
 impl fmt::Display for BrokerInterest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stream => f.write_str("everything"),
-            Self::Channel => f.write_str("the channels that its clients want"),
-            Self::Auto(Policy { rate_min, .. }) => write!(
-                f,
-                "everything, or from {rate_min} messages a second on the channels that its clients want,"
-            ),
+            Self::Stream => f.write_str("stream"),
+            Self::Channel => f.write_str("channel"),
+            Self::Auto(Policy { rate_min, .. }) => {
+                write!(f, "auto, broker-auto-rate = {rate_min}")
+            }
         }
     }
 }

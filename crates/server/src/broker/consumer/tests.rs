@@ -59,6 +59,12 @@ impl Served {
         self.peer.say(&message).await;
     }
 
+    /// The consumer says how many messages it has sent.
+    async fn heartbeat(&mut self, count: u64) {
+        let block = format!("NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {count}\r\n\r\n");
+        self.status("", &block).await;
+    }
+
     async fn answer(&mut self, payload: &str) {
         let (answers, bytes) = (&self.answers, payload.len());
         let message = format!("MSG {answers} 2 {bytes}\r\n{payload}\r\n");
@@ -122,10 +128,8 @@ async fn a_message_that_is_lost_on_its_way_ends_it() {
 
     let (mut consumer, mut served) = open().await;
     served.stored(5, 1, "1").await;
-    let silent =
-        |count| format!("NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {count}\r\n\r\n");
-    served.status("", &silent(1)).await;
-    served.status("", &silent(2)).await;
+    served.heartbeat(1).await;
+    served.heartbeat(2).await;
     assert_eq!(next(&mut consumer).await.unwrap().sequence, 5);
     assert_eq!(
         failure(&mut consumer).await,
@@ -323,12 +327,7 @@ async fn it_is_silent_when_neither_messages_nor_heartbeats_come() {
     tokio::time::advance(Duration::from_millis(1)).await;
     assert!(is_silent(&mut consumer));
     // What has come by now was no silence.
-    served
-        .status(
-            "",
-            "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n\r\n",
-        )
-        .await;
+    served.heartbeat(1).await;
     served.stored(6, 2, "2").await;
     assert_eq!(next(&mut consumer).await.unwrap().sequence, 6);
     assert!(!is_silent(&mut consumer));

@@ -259,7 +259,7 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "broker-auto-rate",
                 Count,
                 "20000",
-                "With broker-interest = auto: from so many publications with history a second on, of all streams together, a node hears single channels of a stream of which its clients want less than a quarter.",
+                "With broker-interest = auto: publications with history a second, of all streams together. From here on a node hears single channels of a stream, if its clients want less than a quarter of it.",
             )
             .fixed(),
             Described::new(
