@@ -35,6 +35,22 @@ NPM_INSTALL = ["npm", "ci", "--no-audit", "--no-fund"]
 SUITE_SECONDS_MAX = 30 * 60
 # Of suites that may run side by side.
 SIDE_BY_SIDE = 3
+# A line of a suite's output that names what failed, or says why.
+FAILURE = re.compile(
+    r"""^(?:
+          test\ .*\ \.\.\.\ FAILED            # cargo
+        | thread\ '.*panicked\ at\ .*\n.*     # cargo: where, and the message below it
+        | error(?:\[E\d+\])?:\ .*             # rustc, clippy
+        | (?:FAILED|ERROR)\ .*                # pytest, and our conformance harnesses
+        | (?:FAIL|ERROR):\ .*                 # unittest
+        | \s*not\ ok\ \d+\ -\ .*              # node, in TAP
+        | \s*✖\ .*                            # node, on a terminal
+        | \s*---\ FAIL:\ .*                   # go
+    )$""",
+    re.M | re.X,
+)
+# The rest stands in the suite's own output, further up.
+FAILURES_SHOWN_MAX = 12
 
 
 @dataclass
@@ -75,6 +91,8 @@ class Counts:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    # The lines of the output that say which tests failed, and why.
+    failures: list = field(default_factory=list, compare=False)
 
     def __add__(self, other):
         return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
@@ -356,13 +374,26 @@ def run_suite(suite, prepared, builds, say=lambda text: print(text, end="", flus
         say(title(command, suite))
         code, output = run_command(command, suite, say)
     if suite.count is None:
-        return Counts(passed=1) if code == 0 else Counts(failed=1)
-    counts = suite.count(output)
-    ran_nothing = counts.passed == 0
-    if counts.failed == 0 and (code != 0 or ran_nothing):
-        say(f"{suite.name}: {'ran no test' if code == 0 else f'ended with exit code {code}'}\n")
-        counts.failed = 1
+        counts = Counts(passed=1) if code == 0 else Counts(failed=1)
+    else:
+        counts = suite.count(output)
+        ran_nothing = counts.passed == 0
+        if counts.failed == 0 and (code != 0 or ran_nothing):
+            say(f"{suite.name}: {'ran no test' if code == 0 else f'ended with exit code {code}'}\n")
+            counts.failed = 1
+    if counts.failed:
+        counts.failures = failures_of(output)
     return counts
+
+
+def failures_of(output):
+    """The lines that say what failed, in the words of the program that ran. An output that has none is quoted from its end."""
+    found = [" ".join(text.split()) for text in FAILURE.findall(output)]
+    # What pytest and node say twice.
+    found = list(dict.fromkeys(found)) or output.rstrip().splitlines()[-3:]
+    if len(found) > FAILURES_SHOWN_MAX:
+        found[FAILURES_SHOWN_MAX:] = [f"and {len(found) - FAILURES_SHOWN_MAX} more lines in its output above"]
+    return found
 
 
 def main():
@@ -425,6 +456,10 @@ def summarise(results):
         ignored = f", {counts.skipped} skipped" if counts.skipped else ""
         print(f"  {suite.name:<26} {counts.passed} passed, {counts.failed} failed{ignored}, {seconds:.0f} s")
         total += counts
+    for suite, counts, _ in results:
+        if counts and counts.failed:
+            print(f"\nfailed: {suite.name}")
+            print("\n".join(f"  {line}" for line in counts.failures))
     print(f"{total.passed} passed, {total.failed} failed")
     return 1 if total.failed else 0
 

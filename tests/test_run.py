@@ -136,6 +136,47 @@ class SuiteTest(unittest.TestCase):
             self.assertEqual(self.outcome_of_all(*suites), [Counts(0, 1, 0)] * 2)
         self.assertEqual(len(re.findall("^no such type$", shown.getvalue(), re.M)), 2)
 
+    def summary(self, *suites):
+        with ThreadPoolExecutor(max_workers=1) as installer, contextlib.redirect_stdout(io.StringIO()):
+            results = run.run_all(suites, installer)
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            code = run.summarise(results)
+        return code, shown.getvalue().splitlines()
+
+    def test_the_summary_says_which_tests_failed_and_why(self):
+        output = (
+            "test a::good ... ok\ntest a::bad ... FAILED\n\n---- a::bad stdout ----\n\n"
+            "thread 'a::bad' (7) panicked at src/a.rs:3:5:\nno answer came\nnote: run with RUST_BACKTRACE=1\n"
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s"
+        )
+        bad = Suite("bad", [[sys.executable, "-c", f"print({output!r}); raise SystemExit(101)"]], count=run.count_cargo)
+        good = Suite("good", [[sys.executable, "-c", "print('error: of a test that expects it'); print('# pass 3')"]], count=run.count_node)
+        code, lines = self.summary(bad, good)
+        self.assertEqual(code, 1)
+        failed = lines.index("failed: bad")
+        self.assertEqual(
+            lines[failed + 1 :],
+            ["  test a::bad ... FAILED", "  thread 'a::bad' (7) panicked at src/a.rs:3:5: no answer came", "4 passed, 1 failed"],
+        )
+
+    def test_failures_of_each_program(self):
+        said = {
+            "pytest": "FAILED test_a.py::test_it[ws] - AssertionError: 2 != 3",
+            "unittest": "FAIL: test_it (test_a.ATest.test_it)",
+            "node": "not ok 3 - it answers",
+            "go": "--- FAIL: TestB (0.00s)",
+            "clippy": "error: this loop never ends",
+            "conformance": "FAILED (epoll): 7.1.1: WRONG CODE, ended OK",
+        }
+        for program, line in said.items():
+            self.assertEqual(run.failures_of(f"5 passed\n{line}\nmore of it\n"), [line], program)
+        self.assertEqual(run.failures_of("one\ntwo\nthree\nfour\n"), ["two", "three", "four"])
+
+    def test_many_failures_leave_the_last_line_in_sight(self):
+        found = run.failures_of("".join(f"FAILED test_{number}\n" for number in range(100)))
+        self.assertEqual(len(found), run.FAILURES_SHOWN_MAX + 1)
+        self.assertIn("88 more", found[-1])
+
     def test_each_suite_has_what_it_starts(self):
         for suite in run.suites():
             self.assertTrue(suite.directory.is_dir(), suite.name)

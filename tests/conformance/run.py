@@ -126,7 +126,7 @@ def main():
             continue
         for case in cases:
             if not case.passed:
-                print(f"{driver} {case.explain()}")
+                print(f"FAILED ({driver}): {case.explain()}")
         print(f"{driver}: {len(cases)} cases: {report.summary(cases)}", flush=True)
         good = sum(case.passed for case in cases)
         passed += good
