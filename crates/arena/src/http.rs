@@ -42,7 +42,11 @@ fn read(mut stream: impl Read) -> io::Result<Answer> {
     let mut bytes = Vec::new();
     let mut piece = [0; 16 << 10];
     loop {
-        let length = stream.read(&mut piece)?;
+        let length = match stream.read(&mut piece) {
+            // A program that was stopped, and goes on. A socket with a timeout says so.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         bytes.extend_from_slice(&piece[..length]);
         if let Some(answer) = parse(&bytes, length == 0) {
             return Ok(answer);
@@ -127,6 +131,24 @@ mod tests {
             }
             assert!(parse(bytes, false).is_some());
         }
+    }
+
+    #[test]
+    fn a_program_that_was_stopped_reads_on() {
+        struct Stopped<'a>(bool, &'a [u8]);
+        impl Read for Stopped<'_> {
+            fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+                self.0 = !self.0;
+                let first = self.1.len().min(1);
+                if self.0 {
+                    Err(io::ErrorKind::Interrupted.into())
+                } else {
+                    self.1.read(&mut piece[..first])
+                }
+            }
+        }
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(read(Stopped(false, bytes)).unwrap().body, b"{}");
     }
 
     #[test]

@@ -197,7 +197,9 @@ fn a_receiver_that_is_too_slow_is_asked_again() {
     bench.tell(&["a"]);
     assert_eq!(receiver.next().bytes, receiver.next().bytes);
     bench.close();
-    assert_eq!(bench.requests("timeout"), 1);
+    assert_eq!(bench.requests("delivered"), 1);
+    // On a busy machine an answer may come too late, too.
+    assert!(bench.requests("timeout") >= 1);
 }
 
 #[test]
@@ -254,7 +256,10 @@ fn what_does_not_fit_is_dropped_from_the_oldest_and_told() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     bench.tell(&names);
     assert_eq!(channels(&receiver.next()), ["first"], "again");
-    let next = receiver.next();
+    // Once more for each answer that comes too late.
+    let next = std::iter::repeat_with(|| receiver.next())
+        .find(|request| channels(request) != ["first"])
+        .expect("no end");
     assert_eq!(next.body["dropped"], 44);
     assert_eq!(channels(&next), names[44..]);
     bench.close();

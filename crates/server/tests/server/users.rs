@@ -220,7 +220,8 @@ on_both_drivers! {
         let lines = trace(&server, &json!({"client": client.id, "seconds": 100, "bytes": 500}));
         let end = loop {
             assert!(client.is_alive());
-            if let Ok(line) = lines.try_recv() && line["end"].is_string() {
+            let line = lines.recv_timeout(Duration::from_millis(20));
+            if let Ok(line) = line && line["end"].is_string() {
                 break line;
             }
         };

@@ -1,11 +1,11 @@
 //! The hostile requests of `tests/hostile` against the whole server: each connection is followed to its end, and the answers on it
 //! are counted. More answers than requests would be a smuggled request, fewer a swallowed one.
 
+use super::SHORT_TIMEOUT;
 use super::cases::{self, Case, Last};
-use crate::support::{Answer, Http, head, on_both_drivers, options, start};
-use myriad_server::{Options, Span};
+use crate::support::{Answer, Http, Running, head, on_both_drivers, options, start};
+use myriad_server::Options;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// What a refusal of a request's framing is answered with.
 const REFUSALS: [u16; 7] = [400, 408, 413, 417, 431, 501, 505];
@@ -111,39 +111,59 @@ fn check_body(address: SocketAddr, case: &Case) {
     check_refusal(&case.name, answer, 400, Some("body"));
 }
 
-/// Follows all cases. Those that wait for a deadline wait together.
-pub(super) fn follow_all(cases: &[Case], follow: impl Fn(&Case) + Sync) {
-    std::thread::scope(|scope| {
+/// Two servers that differ in how long a request may take. Only what waits for that time to end goes to the one with little of it: to
+/// all others a busy machine would be slower than the server allows.
+pub(super) struct Servers {
+    pub(super) patient: Running,
+    pub(super) hasty: Running,
+}
+
+impl Servers {
+    pub(super) fn start(options: &Options) -> Self {
+        Self {
+            patient: start(options.clone()),
+            hasty: start(Options {
+                handshake_timeout: Some(SHORT_TIMEOUT),
+                ..options.clone()
+            }),
+        }
+    }
+
+    pub(super) fn both(&self) -> [SocketAddr; 2] {
+        [self.patient.address(), self.hasty.address()]
+    }
+
+    /// Follows all cases. Those that wait for a deadline wait together.
+    pub(super) fn follow_all(&self, cases: &[Case], follow: impl Fn(SocketAddr, &Case) + Sync) {
+        let [patient, hasty] = self.both();
         let (slow, quick): (Vec<_>, Vec<_>) =
             cases.iter().partition(|case| case.last == Last::Partial);
-        for case in slow {
-            scope.spawn(|| follow(case));
-        }
-        quick.into_iter().for_each(&follow);
-    });
+        std::thread::scope(|scope| {
+            for case in slow {
+                scope.spawn(|| follow(hasty, case));
+            }
+            quick.into_iter().for_each(|case| follow(patient, case));
+        });
+    }
 }
 
 on_both_drivers! {
     fn the_control_plane_reads_hostile_requests_as_their_cases_say(driver) {
-        let server = start(options(driver));
+        let servers = Servers::start(&options(driver));
         let first = head("GET", "/healthz", "");
         // The first request of a connection is judged by a shard, the others by the control plane alone.
-        follow_all(&cases::read_all("/healthz"), |case| {
-            check_kept(server.address(), case, &first, true);
-            check_kept(server.address(), case, "", !case.ends.is_empty());
+        servers.follow_all(&cases::read_all("/healthz"), |address, case| {
+            check_kept(address, case, &first, true);
+            check_kept(address, case, "", !case.ends.is_empty());
         });
         for case in cases::read_all("/api/publish") {
             if matches!(&case.last, Last::Refused { label, .. } if label == "body") {
-                check_body(server.address(), &case);
+                check_body(servers.patient.address(), &case);
             }
         }
     }
 
     fn shards_read_hostile_requests_as_their_cases_say(driver) {
-        let server = start(Options {
-            handshake_timeout: Some(Span(Duration::from_millis(500))),
-            ..options(driver)
-        });
-        follow_all(&cases::read_all("/raw"), |case| check_single(server.address(), case));
+        Servers::start(&options(driver)).follow_all(&cases::read_all("/raw"), check_single);
     }
 }

@@ -13,13 +13,15 @@ mod sockets;
 mod verdicts;
 
 use crate::support::{Running, head, metric, next_text, publish_ok, start, until, websocket};
-use myriad_server::Options;
+use myriad_server::{Options, Span};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 use tungstenite::WebSocket;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For requests that shall take too long. A busy machine can pause for a second between two steps of a request that does not.
+const SHORT_TIMEOUT: Span = Span(Duration::from_secs(2));
 const UPGRADE: &str = "Host: here\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\n";

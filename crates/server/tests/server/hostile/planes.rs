@@ -2,25 +2,20 @@
 //! on a new connection and behind a request of either plane.
 
 use super::cases::{self, Case, Last};
-use super::corpus::{check_farewell, follow_all};
+use super::corpus::{Servers, check_farewell};
 use super::fronts;
 use crate::support::{
     Answer, Http, head, on_both_drivers, options, publish_ok, request, start, with_file,
 };
-use myriad_server::{DriverChoice, Options, Span};
+use myriad_server::{DriverChoice, Options};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 const STREAM: &str = "/v1/stream/s";
 const UNIDIRECTIONAL: &str = "/connection/uni_http_stream";
 
 /// With a stream to read, and with responses that go on.
 fn served(driver: DriverChoice) -> Options {
-    let text = "[uni_http_stream]\nenabled = true\n";
-    Options {
-        handshake_timeout: Some(Span(Duration::from_millis(500))),
-        ..with_file(text, options(driver))
-    }
+    with_file("[uni_http_stream]\nenabled = true\n", options(driver))
 }
 
 /// The answers to a case behind `front`, which is answered 200.
@@ -138,10 +133,11 @@ fn has_other_path(case: &Case) -> bool {
 
 on_both_drivers! {
     fn both_planes_judge_requests_about_streams_alike(driver) {
-        let server = start(served(driver));
-        let address = server.address();
-        publish_ok(address, r#"{"channel": "s", "data": 1}"#);
-        follow_all(&cases::read_all(STREAM), |case| {
+        let servers = Servers::start(&served(driver));
+        for address in servers.both() {
+            publish_ok(address, r#"{"channel": "s", "data": 1}"#);
+        }
+        servers.follow_all(&cases::read_all(STREAM), |address, case| {
             let said = fronts().map(|front| behind(address, &front, case));
             check_reads(case, &said[0]);
             for other in &said[1..] {
@@ -162,10 +158,11 @@ on_both_drivers! {
     }
 
     fn both_planes_judge_requests_with_a_first_message_alike(driver) {
-        let server = start(served(driver));
-        let address = server.address();
-        publish_ok(address, r#"{"channel": "s", "data": 1}"#);
-        follow_all(&cases::read_all(UNIDIRECTIONAL), |case| {
+        let servers = Servers::start(&served(driver));
+        for address in servers.both() {
+            publish_ok(address, r#"{"channel": "s", "data": 1}"#);
+        }
+        servers.follow_all(&cases::read_all(UNIDIRECTIONAL), |address, case| {
             if has_other_path(case) {
                 return;
             }
