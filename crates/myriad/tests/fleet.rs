@@ -341,6 +341,27 @@ fn an_agent_that_did_not_run_does_not_take_its_controller_for_gone() {
 }
 
 #[test]
+fn a_controller_that_did_not_run_does_not_take_its_agents_for_lost() {
+    let Some(nats) = Nats::start() else { return };
+    let server = Server::start(&["--drain", "1s"]);
+    let pushes = "pushes = 20\nevery = \"100ms\"\n";
+    let file = scenario("paused.toml", &server, 20, pushes);
+    let _agents = nats.agents(&["a", "b"]);
+    let more = ["--agents", "2", "--live", "plain"];
+    let mut running = Running::start(&mut controller(&nats, &file, &more));
+    running.wait_for("push 1");
+    running.signal("-STOP");
+    // Longer than an agent may be silent, and shorter than a controller may be.
+    std::thread::sleep(Duration::from_secs(4));
+    running.signal("-CONT");
+    let report = running.report();
+    for agent in report["fleet"]["agents"].as_array().expect("agents") {
+        assert_eq!(agent["lost_s"], Value::Null, "{report:#}");
+    }
+    assert_eq!(report["outcome"], "finished", "{report:#}");
+}
+
+#[test]
 fn figures_that_fit_into_no_message_end_the_run_with_that_reason() {
     let file = folder().join("small.conf");
     std::fs::write(&file, "max_payload: 6000\n").expect("a file");

@@ -20,13 +20,19 @@ use futures_util::future::join_all;
 use myriad_report::{AgentReport, FleetReport};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// How often agents are told what to do.
 const BEACON_EVERY: Duration = Duration::from_millis(100);
 
 /// An agent that was not heard for so long is lost.
 const AGENT_LOST: Duration = Duration::from_secs(3);
+
+/// The same in beacons. They are counted, and no time is taken: a controller that did not run itself has its agents' states to read.
+const SILENT_BEACONS_MAX: u32 = 30;
+
+const _: () =
+    assert!(BEACON_EVERY.as_millis() * SILENT_BEACONS_MAX as u128 == AGENT_LOST.as_millis());
 
 /// How long figures are waited for that are newer than a moment.
 const REFRESHED_WITHIN: Duration = Duration::from_secs(3);
@@ -51,6 +57,8 @@ struct AgentView {
     /// When its newest state was taken, and when it came.
     at: Nanos,
     came: Nanos,
+    /// Beacons since then.
+    silent_beacons: u32,
     stage: Stage,
     callers_ended: bool,
     machine: MachineState,
@@ -117,6 +125,7 @@ impl Link {
         for (view, clock) in views.iter_mut().zip(clocks) {
             view.machine.clock = clock;
             view.came = at;
+            view.silent_beacons = 0;
         }
         drop(views);
         let _ = self.begun.set(at);
@@ -187,6 +196,7 @@ impl Link {
             }
             view.number = state.number;
             view.came = now;
+            view.silent_beacons = 0;
             view.stage = state.stage;
             view.callers_ended = state.callers_ended;
             if self.measured.get().is_none() {
@@ -209,6 +219,8 @@ impl Link {
     /// Tells all agents what the run wants, and notices those that are silent.
     async fn send_beacons(self: Arc<Self>) {
         let mut ticks = interval(BEACON_EVERY);
+        // None in a row for those that were missed: states are read between two of them.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for number in 1.. {
             ticks.tick().await;
             self.notice_lost();
@@ -237,11 +249,11 @@ impl Link {
         if self.begun.get().is_none() {
             return;
         }
-        let now = self.clock.now();
         for agent in 0..self.members.len() {
             let mut views = self.views();
             let view = &mut views[agent];
-            let is_silent = now.since(view.came) >= AGENT_LOST;
+            view.silent_beacons = view.silent_beacons.saturating_add(1);
+            let is_silent = view.silent_beacons >= SILENT_BEACONS_MAX;
             if !is_silent || view.lost.is_some() || view.stage == Stage::Gone {
                 continue;
             }
