@@ -420,6 +420,7 @@ fn the_crowd_of_the_rounds_is_the_least_of_largest_ones() {
 
 #[test]
 fn bad_arguments_say_what_there_is() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let arena = Arena::new("arguments", &contestant("good", SERVE, ""));
     for (arguments, hint) in [
         (&["--only", "god"][..], "there are good"),

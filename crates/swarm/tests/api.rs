@@ -45,7 +45,7 @@ fn config(server: SocketAddr, driver: Driver, flows: &str) -> Config {
     let text = format!(
         "[terminals]\ncount = 20\nprotocol = \"http\"\ntargets = [\"http://{server}\"]\n\
          [arrival]\nretries = 0\n\
-         [hold]\nduration = \"2s\"\nwarmup = \"200ms\"\nsettle = \"1s\"\n{flows}\n"
+         [hold]\nduration = \"2s\"\nwarmup = \"200ms\"\nsettle = \"10s\"\n{flows}\n"
     );
     let scenario = Scenario::parse(Path::new("api.toml"), &text, &[]);
     let mut config = scenario.unwrap_or_else(|error| panic!("{error}")).config;
@@ -440,7 +440,9 @@ fn a_request_without_an_answer_is_given_up_and_its_connection_with_it() {
     });
     let flow = "[[flows]]\nname = 'ask'\nrate = 50\npath = '/a'";
     for driver in drivers() {
-        let report = run(&config(address, driver, flow));
+        let mut config = config(address, driver, flow);
+        config.settle = Duration::from_secs(1);
+        let report = run(&config);
         let ask = &report.flows[0];
         assert!(ask.unanswered > 0, "{report:#?}");
         assert_eq!(ask.received, ask.sent - ask.unanswered);

@@ -276,6 +276,11 @@ fn an_interrupted_run_reports_what_it_has() {
                 from_server.make();
             }
             broadcast(clients, body);
+            // The first push is with all of them, before anything can end the run.
+            for client in clients.iter_mut().filter(|_| number == 1) {
+                client.send(Message::Ping("read".into())).unwrap();
+                while !client.read().unwrap().is_pong() {}
+            }
             200
         });
         let mut config = server.config(driver, 30, 1);
@@ -391,9 +396,12 @@ fn a_port_that_accepts_and_never_answers_is_asked_about() {
         );
         let warning = warning_of(&report, "handshake_timeout");
         assert!(warning.contains("answers no upgrade"), "{warning}");
-        // No word on slow servers or the window: this one is silent.
-        let others = report.warnings.iter().filter(|other| **other != warning);
-        assert_eq!(others.collect::<Vec<_>>(), ["only 0 of 7 connected"]);
+        let is_said = |words: &str| report.warnings.iter().any(|it| it.contains(words));
+        assert!(is_said("only 0 of 7 connected"), "{:?}", report.warnings);
+        // No word on slow servers or the window: this one is silent. A busy machine may be warned of.
+        for words in ["slower than", "timed out, so that"] {
+            assert!(!is_said(words), "{:?}", report.warnings);
+        }
     }
 }
 

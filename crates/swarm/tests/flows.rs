@@ -135,11 +135,12 @@ fn serve(fault: fn(u64) -> Fault) -> (SocketAddr, Arc<Mutex<Rooms>>) {
     (address, rooms)
 }
 
+/// Clients that wait until they have joined, so that it is known who is there.
 fn config(server: SocketAddr, driver: Driver, flow: &str) -> Config {
     let text = format!(
         "[terminals]\ncount = 20\ntargets = [\"ws://{server}/\"]\n\
          [hold]\nduration = \"2s\"\nwarmup = \"500ms\"\nsettle = \"10s\"\n\
-         [groups]\ncount = 4\n[opening]\nsend = [\"join:${{group}}\"]\n\
+         [groups]\ncount = 4\n[opening]\nsend = [\"join:${{group}}\"]\nanswers = [\"^joined$\"]\n\
          [[flows]]\nname = \"chat\"\nrate = 200\n{flow}\n"
     );
     let scenario = Scenario::parse(Path::new("chat.toml"), &text, &[]);
@@ -256,11 +257,9 @@ fn what_flows_sent_and_got_is_over_time_and_in_the_distribution() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Clients that wait until they have joined, so that it is known who is there.
+/// Clients that leave and come back soon.
 fn joining(server: SocketAddr, driver: Driver) -> Config {
     let mut config = config(server, driver, CHAT);
-    let flows = config.flows.as_mut().unwrap();
-    flows.opening[0].answer = Some("^joined$".to_owned());
     config.duration = Some(Duration::from_secs(5));
     config.comeback.backoff = (Duration::from_millis(50), Duration::from_millis(100));
     config

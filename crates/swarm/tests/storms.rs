@@ -202,8 +202,8 @@ fn who_stalls_is_no_part_of_the_reach_and_reads_all_of_it_later() {
 fn how_a_server_ends_those_that_stall_is_counted_apart() {
     for driver in drivers() {
         let report = stalled(driver, "20", |number, clients| {
-            // All of them stall at once, and the server ends each: half with a close frame, half without.
-            if number == 10 {
+            // All of them have stalled long ago, and the server ends each: half with a close frame, half without.
+            if number == 50 {
                 let half = clients.split_off(10);
                 for mut client in clients.drain(..) {
                     let frame = CloseFrame {
@@ -237,7 +237,7 @@ fn who_vanishes_is_missed_by_nobody_but_its_server() {
             |_| Admission::Upgrade,
             |number, body, clients| {
                 // A server that gives up on those that do not answer resets them: to the others it makes no difference here.
-                if number == 10 {
+                if number == 50 {
                     for client in clients.drain(..) {
                         let socket = socket2::SockRef::from(client.get_ref());
                         socket.set_linger(Some(Duration::ZERO)).unwrap();

@@ -295,7 +295,7 @@ fn an_answer_that_was_not_waited_for_is_quoted() {
     let im = serve(Manners::Kind);
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let text = format!(
-        "[terminals]\ncount = 3\ntargets = [\"ws://{}/\"]\n[arrival]\nretries = 0\nhandshake-timeout = \"1s\"\n\
+        "[terminals]\ncount = 3\ntargets = [\"ws://{}/\"]\n[arrival]\nretries = 0\nhandshake-timeout = \"5s\"\n\
          [hold]\nduration = \"1s\"\n[opening]\nsend = [\"login:ann/2\"]\nanswers = [\"^welcome: \"]\n",
         im.websocket
     );

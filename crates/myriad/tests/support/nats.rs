@@ -151,20 +151,18 @@ impl Nats {
 
     pub(crate) fn start_with(more: &[&str]) -> Option<Self> {
         let program = nats_program()?;
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("bound");
-        drop(free);
-        let port = address.port().to_string();
+        // On a port that it chooses and says.
         let mut process = Running::start(
             Command::new(program)
-                .args(["--addr", "127.0.0.1", "--port", &port])
+                .args(["--addr", "127.0.0.1", "--port", "-1"])
                 .args(more),
         );
         process.wait_for("Server is ready");
-        Some(Self {
-            process,
-            address: address.to_string(),
-        })
+        let mut said = process.said.iter();
+        let listening = said.find_map(|line| line.split_once("client connections on "));
+        let (_, address) = listening.expect("it says where it listens");
+        let address = address.trim().to_owned();
+        Some(Self { process, address })
     }
 
     pub(crate) fn url(&self) -> String {

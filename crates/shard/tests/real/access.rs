@@ -436,7 +436,7 @@ fn a_connection_expires_unless_it_is_refreshed(driver: Driver) {
     let (mut client, reply) = connect(&node, &json!({"user": "1", "left_ms": 100}));
     assert_eq!(reply["connect"]["ttl"], 1);
     assert_eq!(client.close_code(), 3005);
-    let (mut client, _) = connect(&node, &json!({"user": "1", "left_ms": 300}));
+    let (mut client, _) = connect(&node, &json!({"user": "1", "left_ms": 60_000}));
     let reply = client.ask(&refresh(2, &json!({"user": "1", "left_ms": 90_000})));
     assert_eq!(
         reply,
@@ -505,12 +505,13 @@ fn a_subscription_expires_unless_it_is_refreshed(driver: Driver) {
     let (mut client, _) = connect(&node, &json!({"user": "1"}));
     let token =
         |left_ms: u64| json!({"channel": "$a", "user": "1", "left_ms": left_ms}).to_string();
-    let subscribe = json!({"id": 2, "subscribe": {"channel": "$a", "token": token(50)}});
-    assert_eq!(client.ask(&subscribe)["subscribe"]["ttl"], 1);
+    let subscribe =
+        |left_ms| json!({"id": 2, "subscribe": {"channel": "$a", "token": token(left_ms)}});
+    assert_eq!(client.ask(&subscribe(50))["subscribe"]["ttl"], 1);
     let push = client.read();
     assert_eq!(push["push"]["unsubscribe"]["code"], 2501, "{push}");
     // The connection goes on, and so does a subscription that is refreshed.
-    assert_eq!(client.ask(&subscribe)["subscribe"]["ttl"], 1);
+    assert_eq!(client.ask(&subscribe(60_000))["subscribe"]["ttl"], 60);
     let refresh = |id: u32, token: String| json!({"id": id, "sub_refresh": {"channel": "$a", "token": token}});
     let reply = client.ask(&refresh(3, token(70_000)));
     assert_eq!(
@@ -676,10 +677,15 @@ fn a_client_with_as_many_questions_as_it_may_have_expires(driver: Driver) {
             ..with_application(ChannelProxies::default())
         },
     );
-    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 500}));
+    let mut client = Client(node.connect(PATH));
     let call = |id: u32| json!({"id": id, "rpc": {"method": "m"}}).to_string();
-    let calls: Vec<String> = (2..=258).map(call).collect();
-    client.send_text(calls.join("\n"));
+    let connect = json!({"id": 1, "connect": {}}).to_string();
+    let commands: Vec<String> = [connect].into_iter().chain((2..=258).map(call)).collect();
+    // In one frame: the expiry cannot come before the calls are asked.
+    client.send_text(commands.join("\n"));
+    let grant = connection(&json!({"user": "9", "left_ms": 50}));
+    node.grant(node.asked(), AskAnswer::Connect(Box::new(grant)));
+    assert!(client.read()["connect"]["client"].is_string());
     let asks: Vec<Ask> = (0..256).map(|_| node.asked()).collect();
     let is_call = |ask: &Ask| matches!(ask.question(), Question::Rpc { .. });
     assert!(asks.iter().all(is_call));

