@@ -25,17 +25,15 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 /// How often agents are told what to do.
 const BEACON_EVERY: Duration = Duration::from_millis(100);
 
-/// An agent that was not heard for so long is lost.
-const AGENT_LOST: Duration = Duration::from_secs(3);
-
-/// The same in beacons. They are counted, and no time is taken: a controller that did not run itself has its agents' states to read.
+/// Beacons in a row without a state of an agent after which it is lost: 3 s. Time in which the controller itself did not run says
+/// nothing of its agents, whose states wait in the socket meanwhile.
 const SILENT_BEACONS_MAX: u32 = 30;
 
-const _: () =
-    assert!(BEACON_EVERY.as_millis() * SILENT_BEACONS_MAX as u128 == AGENT_LOST.as_millis());
+const _: () = assert!(BEACON_EVERY.as_millis() * SILENT_BEACONS_MAX as u128 == 3_000);
 
-/// How long figures are waited for that are newer than a moment.
-const REFRESHED_WITHIN: Duration = Duration::from_secs(3);
+/// How often figures are looked at that shall be newer than a moment: for 3 s.
+const REFRESH_LOOKS_MAX: u32 = 300;
+const REFRESH_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How long agents may take to say that they work for this controller no more.
 const RELEASED_WITHIN: Duration = Duration::from_secs(1);
@@ -65,16 +63,9 @@ struct AgentView {
     lost: Option<Nanos>,
 }
 
-/// The earliest of the times of which agents have told everything. One that has told nothing for longer is lost, or has more to
-/// tell than fits into its messages, and is not waited for.
+/// The earliest of the times up to which agents have told everything. One that is silent is waited for until it is lost.
 fn told_until(now: Nanos, told: impl Iterator<Item = Nanos>) -> Nanos {
-    let earliest = told.min().unwrap_or(now).min(now);
-    let silent_since = now.0.saturating_sub(nanos(AGENT_LOST));
-    earliest.max(Nanos(silent_since))
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    told.min().unwrap_or(now).min(now)
 }
 
 /// The agents of a run.
@@ -219,7 +210,7 @@ impl Link {
     /// Tells all agents what the run wants, and notices those that are silent.
     async fn send_beacons(self: Arc<Self>) {
         let mut ticks = interval(BEACON_EVERY);
-        // None in a row for those that were missed: states are read between two of them.
+        // Beacons measure silence, so none of them may follow another at once: states are read in between.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for number in 1.. {
             ticks.tick().await;
@@ -295,6 +286,8 @@ impl Link {
     pub(crate) fn told_until(&self, now: Nanos) -> Nanos {
         let views = self.views();
         let left = views.iter().filter(|view| view.lost.is_none());
+        // Who is gone has told everything.
+        let left = left.filter(|view| view.stage != Stage::Gone);
         told_until(now, left.map(|view| view.at))
     }
 
@@ -309,9 +302,11 @@ impl Link {
     pub(crate) fn refresh(&self) {
         let now = self.clock.now();
         let is_connected = || self.client.connection_state() == Connection::Connected;
-        while !self.is_told(now) && is_connected() && self.clock.now().since(now) < REFRESHED_WITHIN
-        {
-            std::thread::sleep(Duration::from_millis(10));
+        for _ in 0..REFRESH_LOOKS_MAX {
+            if self.is_told(now) || !is_connected() {
+                return;
+            }
+            std::thread::sleep(REFRESH_LOOK_EVERY);
         }
     }
 
@@ -396,7 +391,7 @@ mod tests {
         let until = |told: &[u64]| told_until(at(9_000), told.iter().map(|it| at(*it)));
         assert_eq!(until(&[8_900, 8_750, 8_800]), at(8_750));
         assert_eq!(until(&[9_001]), at(9_000), "clocks are off by a little");
-        assert_eq!(until(&[8_900, 10]), at(6_000));
+        assert_eq!(until(&[8_900, 10]), at(10), "it is not lost yet");
         assert_eq!(until(&[]), at(9_000));
     }
 }
