@@ -38,19 +38,23 @@ SIDE_BY_SIDE = 3
 # A line of a suite's output that names what failed, or says why.
 FAILURE = re.compile(
     r"""^(?:
-          test\ .*\ \.\.\.\ FAILED            # cargo
-        | thread\ '.*panicked\ at\ .*\n.*     # cargo: where, and the message below it
-        | error(?:\[E\d+\])?:\ .*             # rustc, clippy
-        | (?:FAILED|ERROR)\ .*                # pytest, and our conformance harnesses
-        | (?:FAIL|ERROR):\ .*                 # unittest
-        | \s*not\ ok\ \d+\ -\ .*              # node, in TAP
-        | \s*✖\ .*                            # node, on a terminal
-        | \s*---\ FAIL:\ .*                   # go
+          test\ .*\ \.\.\.\ FAILED                                       # cargo
+        | thread\ '.*panicked\ at\ .*\n.*(?:\n\ +(?:left|right):\ .*)*   # cargo: where, the message, and what differs
+        | error(?:\[E\d+\])?:\ .*(?:\n\ *-->\ .*)?                       # rustc, clippy: what, and where
+        | Diff\ in\ .*                                                   # rustfmt
+        | .*\ ended\ with\ exit\ code\ [-\d]+                            # rust_tests.py
+        | took\ (?:too\ long|longer\ than)\ .*                           # a program that was stopped
+        | (?:FAILED|ERROR)\ (?!\([\w\ ]+=).*                             # pytest, and our conformance harnesses
+        | (?:FAIL|ERROR):\ .*                                            # unittest
+        | \s*not\ ok\ \d+\ -\ (?!.*\#\ TODO).*                           # node, in TAP
+        | \s*✖\ (?!failing\ tests:|.*\#\ TODO).*                         # node, on a terminal
+        | \s*---\ FAIL:\ .*                                              # go
     )$""",
     re.M | re.X,
 )
 # The rest stands in the suite's own output, further up.
 FAILURES_SHOWN_MAX = 12
+FAILURE_LENGTH_MAX = 500
 
 
 @dataclass
@@ -91,8 +95,8 @@ class Counts:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    # The lines of the output that say which tests failed, and why.
-    failures: list = field(default_factory=list, compare=False)
+    # What the output says of failed tests: which, and why if their program says so.
+    failure_lines: list = field(default_factory=list, compare=False)
 
     def __add__(self, other):
         return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
@@ -373,23 +377,25 @@ def run_suite(suite, prepared, builds, say=lambda text: print(text, end="", flus
             break
         say(title(command, suite))
         code, output = run_command(command, suite, say)
+    verdict = []
     if suite.count is None:
         counts = Counts(passed=1) if code == 0 else Counts(failed=1)
     else:
         counts = suite.count(output)
         ran_nothing = counts.passed == 0
         if counts.failed == 0 and (code != 0 or ran_nothing):
-            say(f"{suite.name}: {'ran no test' if code == 0 else f'ended with exit code {code}'}\n")
+            verdict = ["ran no test" if code == 0 else f"ended with exit code {code}"]
+            say(f"{suite.name}: {verdict[0]}\n")
             counts.failed = 1
     if counts.failed:
-        counts.failures = failures_of(output)
+        counts.failure_lines = verdict + failure_lines(output)
     return counts
 
 
-def failures_of(output):
+def failure_lines(output):
     """The lines that say what failed, in the words of the program that ran. An output that has none is quoted from its end."""
-    found = [" ".join(text.split()) for text in FAILURE.findall(output)]
-    # What pytest and node say twice.
+    found = [" ".join(text.split())[:FAILURE_LENGTH_MAX] for text in FAILURE.findall(output)]
+    # pytest and node may say a line twice.
     found = list(dict.fromkeys(found)) or output.rstrip().splitlines()[-3:]
     if len(found) > FAILURES_SHOWN_MAX:
         found[FAILURES_SHOWN_MAX:] = [f"and {len(found) - FAILURES_SHOWN_MAX} more lines in its output above"]
@@ -459,7 +465,7 @@ def summarise(results):
     for suite, counts, _ in results:
         if counts and counts.failed:
             print(f"\nfailed: {suite.name}")
-            print("\n".join(f"  {line}" for line in counts.failures))
+            print("\n".join(f"  {line}" for line in counts.failure_lines))
     print(f"{total.passed} passed, {total.failed} failed")
     return 1 if total.failed else 0
 

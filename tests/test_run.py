@@ -161,20 +161,52 @@ class SuiteTest(unittest.TestCase):
 
     def test_failures_of_each_program(self):
         said = {
-            "pytest": "FAILED test_a.py::test_it[ws] - AssertionError: 2 != 3",
-            "unittest": "FAIL: test_it (test_a.ATest.test_it)",
-            "node": "not ok 3 - it answers",
-            "go": "--- FAIL: TestB (0.00s)",
-            "clippy": "error: this loop never ends",
-            "conformance": "FAILED (epoll): 7.1.1: WRONG CODE, ended OK",
+            "cargo": (
+                "test a::good ... ok\ntest a::bad ... FAILED\n\n---- a::bad stdout ----\n\n"
+                "thread 'a::bad' (7) panicked at src/a.rs:3:5:\nassertion `left == right` failed: why\n  left: 2\n right: 3\n"
+                "note: run with RUST_BACKTRACE=1\n\nfailures:\n    a::bad\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+                [
+                    "test a::bad ... FAILED",
+                    "thread 'a::bad' (7) panicked at src/a.rs:3:5: assertion `left == right` failed: why left: 2 right: 3",
+                ],
+            ),
+            "a binary that was killed": (
+                "test result: ok. 5 passed; 0 failed; 0 ignored\nserver server ended with exit code -9\n",
+                ["server server ended with exit code -9"],
+            ),
+            "rustfmt": ("Diff in /a/b.rs:10:\n-let a=1;\n+let a = 1;\n", ["Diff in /a/b.rs:10:"]),
+            "clippy": (
+                "error: this loop never ends\n  --> a.rs:3:5\n   |\n3  |     loop {}\n",
+                ["error: this loop never ends --> a.rs:3:5"],
+            ),
+            "pytest": (
+                "F.\n=== FAILURES ===\n    assert 2 == 3\n=== short test summary info ===\n"
+                "FAILED test_a.py::test_it[ws] - assert 2 == 3\n1 failed, 1 passed in 0.10s\n",
+                ["FAILED test_a.py::test_it[ws] - assert 2 == 3"],
+            ),
+            "unittest": (
+                "FAIL: test_it (test_a.ATest.test_it)\n-----\nTraceback (most recent call last):\nAssertionError: 2 != 3\n\n"
+                "Ran 2 tests in 0.001s\n\nFAILED (failures=1)\n",
+                ["FAIL: test_it (test_a.ATest.test_it)"],
+            ),
+            "node in TAP": ("ok 1 - a\nnot ok 2 - b\nnot ok 3 - later # TODO\n# fail 1\n", ["not ok 2 - b"]),
+            "node": ("✔ a (1ms)\n✖ b (2ms)\nℹ fail 1\n\n✖ failing tests:\n\n✖ b (2ms)\n", ["✖ b (2ms)"]),
+            "go": ("    --- PASS: TestA/one (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\n", ["--- FAIL: TestB (0.00s)"]),
+            "conformance": ("FAILED (epoll): 7.1.1: WRONG CODE, ended OK\n  got: 1006\n", ["FAILED (epoll): 7.1.1: WRONG CODE, ended OK"]),
+            "any other": ("one\ntwo\nthree\nfour\n", ["two", "three", "four"]),
         }
-        for program, line in said.items():
-            self.assertEqual(run.failures_of(f"5 passed\n{line}\nmore of it\n"), [line], program)
-        self.assertEqual(run.failures_of("one\ntwo\nthree\nfour\n"), ["two", "three", "four"])
+        for program, (output, lines) in said.items():
+            self.assertEqual(run.failure_lines(output), lines, program)
 
-    def test_many_failures_leave_the_last_line_in_sight(self):
-        found = run.failures_of("".join(f"FAILED test_{number}\n" for number in range(100)))
+    def test_a_summary_says_how_a_silent_suite_ended(self):
+        crash = Suite("crash", [[sys.executable, "-c", "print('# pass 3'); raise SystemExit(9)"]], count=run.count_node)
+        _, lines = self.summary(crash)
+        self.assertEqual(lines[-4:], ["failed: crash", "  ended with exit code 9", "  # pass 3", "3 passed, 1 failed"])
+
+    def test_many_and_long_failures_leave_the_last_line_in_sight(self):
+        found = run.failure_lines("".join(f"FAILED test_{number} {'x' * 1000}\n" for number in range(100)))
         self.assertEqual(len(found), run.FAILURES_SHOWN_MAX + 1)
+        self.assertEqual({len(line) for line in found[:-1]}, {run.FAILURE_LENGTH_MAX})
         self.assertIn("88 more", found[-1])
 
     def test_each_suite_has_what_it_starts(self):

@@ -132,10 +132,10 @@ def main():
         passed += good
         failed += len(cases) - good
         if not survived:
-            print(f"{driver}: the server ended during the run")
+            print(f"FAILED ({driver}): the server ended during the run")
             failed += 1
         if patterns == ["*"] and len(cases) != report.CASES_ALL:
-            print(f"{driver}: {report.CASES_ALL} cases were expected")
+            print(f"FAILED ({driver}): {report.CASES_ALL} cases were expected")
             failed += 1
     print(f"the suite's own reports: {arguments.reports}/*/index.html")
     print(f"{passed} passed, {failed} failed")
