@@ -43,7 +43,7 @@ fn read(mut stream: impl Read) -> io::Result<Answer> {
     let mut piece = [0; 16 << 10];
     loop {
         let length = match stream.read(&mut piece) {
-            // A program that was stopped, and goes on. A socket with a timeout says so.
+            // On a socket with a timeout, a read fails with EINTR when the process was stopped and goes on (signal(7)).
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,
         };

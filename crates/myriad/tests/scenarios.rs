@@ -420,15 +420,16 @@ fn reconnect_storm() {
 #[test]
 fn slow_readers() {
     for driver in ["generator.driver=epoll", "generator.driver=auto"] {
-        // A crowd that a busy machine pauses for two seconds is not stalled.
-        let server = Server::start(&["--outbound-bytes-max", "1MiB", "--stall-timeout", "2s"]);
+        // Queues that are full in 1.3 s, before the stall timeout. A busy machine pauses the crowd for less.
+        let server = Server::start(&["--outbound-bytes-max", "1MiB", "--stall-timeout", "3s"]);
         let changes = [
             driver,
             "variables.connections=40",
             "stall.share=4",
             "stall.after=500ms",
-            "hold.duration=8s",
-            "publish.every=50ms",
+            // The kernel takes up to 4 MiB of a client first, which are 5 s.
+            "hold.duration=12s",
+            "publish.every=20ms",
             "thresholds=[\"reach>=100%\", \"gaps==0\", \"lost==0\", \"errors==0\", \"stall:stalled==4\", \"stall:ended==4\"]",
         ];
         let report = report(&server, &ready("slow-readers.toml"), &changes);
@@ -506,9 +507,10 @@ fn requests() {
         "terminals.count=20",
         "echo.rate=500",
         "hold.duration=3s",
-        // What is sent, and when it is answered, says how busy the machine is.
+        // No bounds on times and on what is unsent: a busy machine breaks them.
         "thresholds=[\"echo:lost==0\", \"echo:errors==0\", \"lost==0\"]",
     ];
     let report = report(&server, &ready("requests.toml"), &changes);
-    assert!(report["echo"]["received"].as_u64() > Some(0));
+    // Of 1,500 that are due.
+    assert!(report["echo"]["received"].as_u64() > Some(300));
 }

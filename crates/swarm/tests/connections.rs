@@ -276,10 +276,12 @@ fn an_interrupted_run_reports_what_it_has() {
                 from_server.make();
             }
             broadcast(clients, body);
-            // The first push is with all of them, before anything can end the run.
-            for client in clients.iter_mut().filter(|_| number == 1) {
-                client.send(Message::Ping("read".into())).unwrap();
-                while !client.read().unwrap().is_pong() {}
+            // All have read the first push before anything can end the run.
+            if number == 1 {
+                for client in clients.iter_mut() {
+                    client.send(Message::Ping("read".into())).unwrap();
+                    while !client.read().unwrap().is_pong() {}
+                }
             }
             200
         });
@@ -396,12 +398,10 @@ fn a_port_that_accepts_and_never_answers_is_asked_about() {
         );
         let warning = warning_of(&report, "handshake_timeout");
         assert!(warning.contains("answers no upgrade"), "{warning}");
-        let is_said = |words: &str| report.warnings.iter().any(|it| it.contains(words));
-        assert!(is_said("only 0 of 7 connected"), "{:?}", report.warnings);
         // No word on slow servers or the window: this one is silent. A busy machine may be warned of.
-        for words in ["slower than", "timed out, so that"] {
-            assert!(!is_said(words), "{:?}", report.warnings);
-        }
+        let is_other = |it: &&String| **it != warning && !it.contains("no processor left");
+        let others = report.warnings.iter().filter(is_other);
+        assert_eq!(others.collect::<Vec<_>>(), ["only 0 of 7 connected"]);
     }
 }
 

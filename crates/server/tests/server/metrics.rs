@@ -69,7 +69,7 @@ on_both_drivers! {
                 next_text(client);
             }
         }
-        // A shard tells them at the end of its turn, when the clients have them already.
+        // A shard adds up its figures at the end of its turn. By then clients may have read the deliveries.
         until("all deliveries are counted", || value("myriad_deliveries_total") >= 3 * CLIENTS);
         assert_eq!(value("myriad_upgrades_total"), CLIENTS);
         assert_eq!(value("myriad_publications_total"), 3);

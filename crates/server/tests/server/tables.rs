@@ -46,7 +46,7 @@ fn shards_with_tables_of_their_own_serve_as_one() {
             assert_eq!(next_text(client), number.to_string());
         }
     }
-    // A shard tells them at the end of its turn, when the clients have them already.
+    // A shard adds up its figures at the end of its turn. By then clients may have read the deliveries.
     until("all deliveries are counted", || {
         metric(address, "myriad_deliveries_total") == PUBLICATIONS * CLIENTS
     });

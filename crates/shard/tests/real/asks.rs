@@ -33,7 +33,7 @@ fn rpc(id: u64, method: &str) -> Value {
 fn holding() -> Options {
     Options {
         holds_asks: true,
-        // Only tests that want it to pass give less.
+        // Tests of this deadline set a shorter one.
         ask_timeout: Duration::from_secs(60),
         ..Options::default()
     }

@@ -498,8 +498,12 @@ fn one_client_that_makes_an_application_slow_opens_no_circuit_for_others() {
             }
         }
         assert_eq!(proxy.counts().circuit.get(), 0);
-        // On a busy machine it may take too long as well.
-        assert_ne!(call(&proxy).await, Err(CallFault::CircuitOpen));
+        // On a busy machine one answer may be late, but not ten in a row.
+        let mut is_served = false;
+        for _ in 0..10 {
+            is_served = is_served || call(&proxy).await.is_ok();
+        }
+        assert!(is_served);
     });
 }
 

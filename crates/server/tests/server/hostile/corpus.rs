@@ -111,8 +111,8 @@ fn check_body(address: SocketAddr, case: &Case) {
     check_refusal(&case.name, answer, 400, Some("body"));
 }
 
-/// Two servers that differ in how long a request may take. Only what waits for that time to end goes to the one with little of it: to
-/// all others a busy machine would be slower than the server allows.
+/// Two servers with different deadlines for a request. Cases that wait for the deadline go to `hasty`, all others to `patient`: a busy
+/// machine might miss a short one.
 pub(super) struct Servers {
     pub(super) patient: Running,
     pub(super) hasty: Running,

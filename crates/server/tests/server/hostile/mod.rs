@@ -20,7 +20,7 @@ use std::time::Duration;
 use tungstenite::WebSocket;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For requests that shall take too long. A busy machine can pause for a second between two steps of a request that does not.
+/// The deadline of requests that are to miss it. Longer than a busy machine pauses: the requests in front of them have to be in time.
 const SHORT_TIMEOUT: Span = Span(Duration::from_secs(2));
 const UPGRADE: &str = "Host: here\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const FIRST_MESSAGE: &str = "/connection/uni_http_stream";
 
-/// `timeout` of `None`: as much time for a request as by default.
+/// `timeout` is the deadline of a request; `None` is the default.
 fn scene(driver: DriverChoice, timeout: Option<Span>) -> Scene {
     let text = "[uni_http_stream]\nenabled = true\n[http_stream]\nenabled = true\n";
     let scene = Scene::start(Options {
