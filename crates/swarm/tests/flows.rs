@@ -258,7 +258,7 @@ fn what_flows_sent_and_got_is_over_time_and_in_the_distribution() {
 }
 
 /// Clients that leave and come back soon.
-fn joining(server: SocketAddr, driver: Driver) -> Config {
+fn returning(server: SocketAddr, driver: Driver) -> Config {
     let mut config = config(server, driver, CHAT);
     config.duration = Some(Duration::from_secs(5));
     config.comeback.backoff = (Duration::from_millis(50), Duration::from_millis(100));
@@ -268,7 +268,7 @@ fn joining(server: SocketAddr, driver: Driver) -> Config {
 /// A run with a server that does nothing wrong.
 fn changing(driver: Driver, change: impl Fn(&mut Config)) -> Report {
     let (server, _) = serve(|_| Fault::None);
-    let mut config = joining(server, driver);
+    let mut config = returning(server, driver);
     change(&mut config);
     let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();
     let flow = &report.flows[0];
@@ -304,7 +304,7 @@ fn what_a_server_loses_is_missing_though_clients_leave() {
             0 => Fault::Drop,
             _ => Fault::None,
         });
-        let mut config = joining(server, driver);
+        let mut config = returning(server, driver);
         config.settle = SHORT_SETTLE;
         config.incidents = vec![Incident::storm("50%@700ms").unwrap()];
         let report = myriad_swarm::run(&config, &Interrupt::new()).unwrap();

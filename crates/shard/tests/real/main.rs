@@ -26,7 +26,7 @@ use myriad_shard::{
     ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel,
     PublishRefused, REFUSALS,
 };
-use node::{Driver, Node, Options};
+use node::{Driver, Node, Options, UPGRADE};
 use std::io::{Read, Write};
 use std::time::Duration;
 use tungstenite::{Message, error::Error};
@@ -153,8 +153,7 @@ fn a_silent_client_is_closed_with_3012(driver: Driver) {
     let node = Node::start(driver, timing);
     // Without a library, which would answer pings.
     let mut stream = node.stream();
-    let upgrade = "GET /raw?channel=x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let upgrade = format!("GET /raw?channel=x HTTP/1.1\r\n{UPGRADE}");
     stream.write_all(upgrade.as_bytes()).expect("sent");
     let mut received = Vec::new();
     stream
@@ -185,26 +184,25 @@ fn bad_requests_get_their_status(driver: Driver) {
             ..Options::default()
         },
     );
-    let upgrade = "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
     let long = format!("GET /raw?channel=x HTTP/1.1\r\nX: {}\r\n", "y".repeat(9000));
     let many = format!(
         "GET /raw?channel=x HTTP/1.1\r\n{}\r\n",
         "A: b\r\n".repeat(65)
     );
     let cases: [(&str, String); 9] = [
-        ("404", format!("GET /nothing HTTP/1.1\r\n{upgrade}")),
-        ("400", format!("GET /raw HTTP/1.1\r\n{upgrade}")),
-        ("400", format!("GET /raw?channel=%ff HTTP/1.1\r\n{upgrade}")),
+        ("404", format!("GET /nothing HTTP/1.1\r\n{UPGRADE}")),
+        ("400", format!("GET /raw HTTP/1.1\r\n{UPGRADE}")),
+        ("400", format!("GET /raw?channel=%ff HTTP/1.1\r\n{UPGRADE}")),
         (
             "426",
             "GET /raw?channel=x HTTP/1.1\r\nHost: x\r\n\r\n".into(),
         ),
-        ("405", format!("POST /raw?channel=x HTTP/1.1\r\n{upgrade}")),
+        ("405", format!("POST /raw?channel=x HTTP/1.1\r\n{UPGRADE}")),
         (
             "400",
             format!(
                 "GET /raw?channel=x HTTP/1.1\r\n{}",
-                upgrade.replace("dGhlI", "d")
+                UPGRADE.replace("dGhlI", "d")
             ),
         ),
         ("431", long),

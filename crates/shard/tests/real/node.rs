@@ -22,6 +22,10 @@ pub(crate) enum Driver {
     IoUring,
 }
 
+/// What follows the request line of an upgrade.
+pub(crate) const UPGRADE: &str = "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
 pub(crate) struct Options {
     pub(crate) shards: usize,
     pub(crate) connections_max: u64,

@@ -1,6 +1,6 @@
 //! Channels read as streams over HTTP: held requests, events, and what comes behind them on a connection.
 
-use super::node::{Driver, Node, Options};
+use super::node::{Driver, Node, Options, UPGRADE};
 use myriad_shard::{CloseReason, Metrics, Payload, ReaderSettings};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -332,7 +332,7 @@ fn behind_the_last_request_nothing_is_held(driver: Driver) {
     // Nobody would end a connection that goes on.
     let mut client = Client::open(&node);
     client.ask("");
-    let upgrade = "GET /raw?channel=s HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let upgrade = format!("GET /raw?channel=s HTTP/1.1\r\n{UPGRADE}");
     client
         .stream
         .write_all(upgrade.as_bytes())
@@ -483,7 +483,7 @@ fn another_transport_may_follow_a_stream(driver: Driver) {
     parked(&node, 1);
     publish(&node, "2");
     assert_eq!(client.answer().body, "[2]");
-    let upgrade = "GET /raw?channel=s HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let upgrade = format!("GET /raw?channel=s HTTP/1.1\r\n{UPGRADE}");
     client
         .stream
         .write_all(upgrade.as_bytes())
