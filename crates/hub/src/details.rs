@@ -1,5 +1,6 @@
 //! What only some subscriptions have.
 
+use crate::TokenIdentity;
 use myriad_wheel::Tick;
 use myriad_wire::centrifuge::Filter;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ pub struct SubscriptionDetails {
     pub info: Option<Arc<[u8]>>,
     /// Only publications whose tags pass are delivered.
     pub filter: Option<Box<Filter>>,
+    /// The token that grants the subscription, so that revoking it ends the subscription.
+    pub token: Option<Arc<TokenIdentity>>,
     /// When the subscription expires; none if it does not.
     pub expires_at: Option<Tick>,
     /// How often it went on since the application last answered whether it does.

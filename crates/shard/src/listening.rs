@@ -1,9 +1,9 @@
-//! Who may listen to a channel without a session: clients of `/raw`, and readers of streams. The rules are those of clients that
-//! subscribe by a command, so that nobody gets by another way what a namespace keeps from him.
+//! Who may see a channel, and who may listen to one without a session: clients of `/raw`, and readers of streams. Every way to
+//! what a channel has asks the same question, so that nobody gets by one way what a name keeps from him by another.
 
 use crate::access::ConnectGrant;
 use crate::settings::Settings;
-use myriad_hub::{ChannelOptions, NameError, Namespaces};
+use myriad_hub::{ChannelOptions, NameError, Namespaces, Subscribable};
 
 /// Why somebody may not listen to a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,28 @@ impl ListenRefused {
 }
 
 impl Settings {
+    /// Whether a user may see a channel, as far as its name is concerned: subscribe to it, recover, read its history and its
+    /// members, or read it as a stream. `user` is empty for an anonymous client. `is_granted` is true if a token or the application
+    /// lets him, or if he is subscribed, because that was asked when he subscribed. Options decide about everything else.
+    ///
+    /// # Errors
+    /// As [`Namespaces::check_subscribable`]. Personal channels of others count as those of other users.
+    pub fn check_visible(
+        &self,
+        channel: &str,
+        user: &str,
+        is_granted: bool,
+    ) -> Result<Subscribable<'_>, NameError> {
+        let named = self
+            .namespaces
+            .check_subscribable(channel, user, is_granted)?;
+        let is_open = is_granted || named.names_user;
+        if !is_open && self.is_of_others(channel, user) {
+            return Err(NameError::OtherUsers);
+        }
+        Ok(named)
+    }
+
     /// Whether whoever has shown a token may listen: because the token or the channel's name says so, or because all
     /// subscribers may.
     ///
@@ -59,15 +81,10 @@ impl Settings {
         let user = grant.user.as_deref().unwrap_or_default();
         let mut granted = grant.subscriptions.iter();
         let is_granted = granted.any(|(granted, _)| **granted == *channel);
-        let named = self
-            .namespaces
-            .check_subscribable(channel, user, is_granted);
+        let named = self.check_visible(channel, user, is_granted);
         let named = named.map_err(ListenRefused::Name)?;
         if is_granted || named.names_user {
             return Ok(());
-        }
-        if self.is_of_others(channel, user) {
-            return Err(ListenRefused::Name(NameError::OtherUsers));
         }
         self.check_right(named.options, user.is_empty())
     }

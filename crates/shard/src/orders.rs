@@ -101,7 +101,7 @@ impl Users {
 pub enum Deed {
     /// It ends.
     Disconnect(ApplicationClose),
-    /// It ends if it was opened with a token that is revoked.
+    /// It ends if it was opened with a token that is revoked. Subscriptions that were made with one end, and the connection goes on.
     EndRevoked(RevokedTokens),
     /// It loses its subscription to this channel, or to every channel.
     Unsubscribe(Option<Arc<str>>),

@@ -311,20 +311,13 @@ impl<R: Reactor> Shard<R> {
     fn may_have(&self, key: Key, channel: &str) -> Result<bool, Failure> {
         let user = self.hub.session(key.index).user.as_deref();
         let user = user.unwrap_or_default();
-        let named = self
-            .settings
-            .namespaces
-            .check_subscribable(channel, user, false);
-        let named = match named {
+        let named = match self.settings.check_visible(channel, user, false) {
             Ok(named) => named,
             Err(NameError::UnknownNamespace) => {
                 return Err(bad_request("a channel that it had has no namespace"));
             }
             Err(_) => return Ok(false),
         };
-        if self.is_anothers(key, channel, named.options) {
-            return Ok(false);
-        }
         let options = named.options;
         let asks = options.proxies.subscribe.is_some();
         Ok(named.names_user || !asks && self.may(options.subscribe, self.is_anonymous(key), false))

@@ -10,7 +10,9 @@ use crate::access::Refreshed;
 use crate::orders::{Deed, RevokedTokens, ServerSubscribe};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{CloseReason, Now, SessionState, SubscriptionFlags, SubscriptionId};
+use myriad_hub::{
+    CloseReason, Now, SessionState, SubscriptionFlags, SubscriptionId, TokenIdentity,
+};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Push, ServerSubscription, SubscribeRequest, UnsubscribeCode};
@@ -52,14 +54,40 @@ impl<R: Reactor> Shard<R> {
         done
     }
 
+    /// Ends a connection that was opened with a revoked token, or its subscriptions that were made with one.
     fn end_revoked(&mut self, tokens: &RevokedTokens, key: Key, now: Now) -> Option<bool> {
         let details = self.hub.session(key.index).details.as_deref();
         let token = details.and_then(|details| details.token.as_deref());
-        if !token.is_some_and(|token| tokens.contain(token)) {
-            return None;
+        if token.is_some_and(|token| tokens.contain(token)) {
+            self.close_stream(key, CloseReason::InvalidToken, now);
+            return Some(true);
         }
-        self.close_stream(key, CloseReason::InvalidToken, now);
-        Some(true)
+        let subscriptions = self.hub.subscriptions_of(key.index);
+        let revoked: Vec<Arc<str>> = subscriptions
+            .filter(|(subscription, ..)| {
+                let token = self.token_of(*subscription);
+                token.is_some_and(|token| tokens.contain(token))
+            })
+            .map(|(_, channel, _)| Arc::clone(channel))
+            .collect();
+        for channel in &revoked {
+            self.unsubscribe_by_server(key, channel, now);
+        }
+        (!revoked.is_empty()).then_some(true)
+    }
+
+    /// The token that grants a subscription, or one that is being made.
+    fn token_of(&self, subscription: SubscriptionId) -> Option<&TokenIdentity> {
+        let Some(pending) = self.sessions.pending.get(&subscription) else {
+            return self.hub.details(subscription)?.token.as_deref();
+        };
+        let grant = match pending.later.last() {
+            None => pending.grant.as_ref(),
+            Some(Later::Subscribe(granted)) => granted.grant.as_ref(),
+            // It ends anyway.
+            Some(Later::Unsubscribe(_) | Later::End) => None,
+        };
+        grant?.token.as_deref()
     }
 
     /// The client is told even if it has no subscription: it may believe that it has.

@@ -19,13 +19,11 @@ impl<R: Reactor> Shard<R> {
         request: &HistoryRequest<'_>,
     ) -> Result<(), Failure> {
         let channel = &*request.channel;
-        let options = self.options_of(channel)?;
+        let (options, is_subscribed) = self.check_seen(key, channel)?;
         if !options.has_history() {
             return Err(ErrorCode::NotAvailable.into());
         }
-        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
-        let may = self.may(options.history_read, self.is_anonymous(key), is_subscribed);
-        if !may || self.is_anothers(key, channel, &options) {
+        if !self.may(options.history_read, self.is_anonymous(key), is_subscribed) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let starts_at_zero = request

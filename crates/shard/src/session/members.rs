@@ -123,13 +123,11 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn check_members_right(&self, key: Key, channel: &str) -> Result<(), Failure> {
-        let options = self.options_of(channel)?;
+        let (options, is_subscribed) = self.check_seen(key, channel)?;
         if !options.presence {
             return Err(ErrorCode::NotAvailable.into());
         }
-        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
-        let may = self.may(options.presence_read, self.is_anonymous(key), is_subscribed);
-        if may && !self.is_anothers(key, channel, &options) {
+        if self.may(options.presence_read, self.is_anonymous(key), is_subscribed) {
             Ok(())
         } else {
             Err(ErrorCode::PermissionDenied.into())

@@ -249,6 +249,9 @@ impl<R: Reactor> Shard<R> {
         if grant.info.is_some() {
             self.hub.details_mut(subscription).info = grant.info;
         }
+        if grant.token.is_some() || self.hub.details(subscription).is_some() {
+            self.hub.details_mut(subscription).token = grant.token;
+        }
         let ttl = self.set_subscription_expiry(key, subscription, channel, grant.expires_in, now);
         self.reply(key, |writer| writer.sub_refresh(id, ttl));
         Ok(())

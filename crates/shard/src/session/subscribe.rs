@@ -12,8 +12,8 @@ use crate::asks::Question as AskQuestion;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    ChannelOptions, Kept, Namespaces, Now, Position, Recover, Subscribable, Subscribed,
-    SubscriptionFlags, SubscriptionId,
+    ChannelOptions, Kept, Now, Position, Recover, Subscribable, Subscribed, SubscriptionFlags,
+    SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -147,16 +147,29 @@ impl<R: Reactor> Shard<R> {
         request: &SubscribeRequest<'_>,
         is_granted: bool,
     ) -> Result<Subscribable<'_>, Failure> {
-        let channel = &*request.channel;
         let user = self.hub.session(key.index).user.as_deref();
         let user = user.unwrap_or_default();
-        let namespaces = &self.settings.namespaces;
-        let named = namespaces.check_subscribable(channel, user, is_granted)?;
-        let is_anothers = !is_granted && self.is_anothers(key, channel, named.options);
-        if request.kind != 0 || is_anothers {
+        let channel = &*request.channel;
+        let named = self.settings.check_visible(channel, user, is_granted)?;
+        if request.kind != 0 {
             return Err(ErrorCode::PermissionDenied.into());
         }
         Ok(named)
+    }
+
+    /// The options of a channel whose history or members a client wants, and whether it is subscribed. An error if it may not see
+    /// the channel.
+    pub(super) fn check_seen(
+        &self,
+        key: Key,
+        channel: &str,
+    ) -> Result<(Arc<ChannelOptions>, bool), Failure> {
+        let user = self.hub.session(key.index).user.as_deref();
+        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
+        let seen = self
+            .settings
+            .check_visible(channel, user.unwrap_or_default(), is_subscribed)?;
+        Ok((Arc::clone(seen.options), is_subscribed))
     }
 
     /// Subscribes a client that may have one more subscription, if it may have this one.
@@ -203,18 +216,6 @@ impl<R: Reactor> Shard<R> {
             grant,
         };
         self.begin_subscribe(key, id, channel, wish, now)
-    }
-
-    /// Whether a channel is the personal one of another user. Where names may list users, it belongs to all whom its list has.
-    pub(super) fn is_anothers(&self, key: Key, channel: &str, options: &ChannelOptions) -> bool {
-        let Some(personal) = &self.settings.client.personal_channel else {
-            return false;
-        };
-        let user = self.hub.session(key.index).user.as_deref();
-        let user = user.unwrap_or_default();
-        let users = options.users_of(channel);
-        personal.is_of_another(channel, user)
-            && !users.is_some_and(|users| Namespaces::names(users, user))
     }
 
     /// Whether a client has a right that an option gives.
@@ -463,9 +464,10 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> (Option<u32>, Vec<u8>) {
         let is_hidden = grant.overrides.presence == Some(false);
-        if is_hidden || grant.info.is_some() {
+        if is_hidden || grant.info.is_some() || grant.token.is_some() {
             let details = self.hub.details_mut(subscription);
             details.info = grant.info;
+            details.token = grant.token;
             details.is_hidden = is_hidden;
         }
         let ttl = self.set_subscription_expiry(key, subscription, channel, grant.expires_in, now);

@@ -4,9 +4,9 @@ use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
     Access, ApplicationClose, Ask, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
-    ConnectGrant, Deed, ErrorCode, Namespaces, OptionOverrides, Payload, ProcessLimits,
-    PublishGrant, Question, RefreshGrant, Refreshed, Refusal, RevokedTokens, Right, SubscribeGrant,
-    TokenFault, TokenIdentity, Tokens, Verdict, Whose,
+    ConnectGrant, Deed, ErrorCode, Namespaces, OptionOverrides, Payload, PersonalChannel,
+    ProcessLimits, PublishGrant, Question, RefreshGrant, Refreshed, Refusal, RevokedTokens, Right,
+    SubscribeGrant, TokenFault, TokenIdentity, Tokens, Verdict, Whose,
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,8 @@ on_both_drivers!(
     a_token_at_fault_is_answered_with_its_code,
     a_costly_token_is_verified_by_the_control_plane,
     a_token_that_is_revoked_after_it_was_verified_counts_no_more,
+    a_revoked_token_ends_what_was_subscribed_with_it,
+    history_and_members_of_a_channel_that_one_may_not_see_are_refused,
     what_follows_a_refused_connect_is_not_read,
     a_token_grants_subscriptions_with_options,
     channels_that_a_client_had_are_subscribed_if_it_may,
@@ -77,7 +79,7 @@ fn subscription(value: &Value) -> SubscribeGrant {
             force_recovery: value["force_recovery"].as_bool(),
             ..OptionOverrides::default()
         },
-        token: None,
+        token: value["jti"].as_str().and_then(identity),
     }
 }
 
@@ -324,6 +326,93 @@ fn a_token_that_is_revoked_after_it_was_verified_counts_no_more(driver: Driver) 
     end_revoked(&name("d"));
     node.grant(ask, granted(&name("d")));
     assert_eq!(client.close_code(), 3500);
+}
+
+/// The connection goes on, and so does everything that another token grants. A refresh by another token saves a subscription.
+fn a_revoked_token_ends_what_was_subscribed_with_it(driver: Driver) {
+    let options = Options {
+        namespaces: one_namespace(ChannelOptions::default()),
+        ..with_tokens()
+    };
+    let node = Node::start(driver, options);
+    let (mut client, reply) = connect(&node, &json!({"user": "42"}));
+    assert!(reply["connect"]["client"].is_string(), "{reply}");
+    let show = |id: u32, command: &str, channel: &str, jti: &str| {
+        let token = json!({"channel": channel, "user": "42", "jti": jti, "left_ms": 600_000});
+        json!({"id": id, command: {"channel": channel, "token": token.to_string()}})
+    };
+    for (id, command, channel, jti) in [
+        (2, "subscribe", "$a", "old"),
+        (3, "subscribe", "$b", "new"),
+        (4, "subscribe", "$c", "old"),
+        (5, "sub_refresh", "$c", "new"),
+    ] {
+        let reply = client.ask(&show(id, command, channel, jti));
+        assert!(reply[command].is_object(), "{reply}");
+    }
+    let done = node.order(
+        Whose::default(),
+        Deed::EndRevoked(RevokedTokens::Id("old".into())),
+    );
+    let connections: u64 = done.iter().map(|done| done.done).sum();
+    assert_eq!(connections, 1);
+    let push = client.read();
+    assert_eq!(push["push"]["channel"], "$a", "{push}");
+    assert_eq!(push["push"]["unsubscribe"]["code"], 2000);
+    for channel in ["$a", "$b", "$c"] {
+        node.publish(channel, Payload::Json("1".into()));
+    }
+    let mut heard = [client.read(), client.read()].map(|push| push["push"]["channel"].clone());
+    heard.sort_unstable_by_key(ToString::to_string);
+    assert_eq!(heard, ["$b", "$c"]);
+}
+
+/// The options let every client read history and members, and say nothing of names: these keep a channel for its users.
+fn history_and_members_of_a_channel_that_one_may_not_see_are_refused(driver: Driver) {
+    let mut options = Options {
+        namespaces: one_namespace(ChannelOptions {
+            allow_user_limited_channels: true,
+            presence: true,
+            history_size: 10,
+            history_ttl: Duration::from_secs(60),
+            history_meta_ttl: Duration::from_secs(60),
+            subscribe: Right::ALL,
+            history_read: Right::ALL,
+            presence_read: Right::ALL,
+            ..ChannelOptions::default()
+        }),
+        ..with_tokens()
+    };
+    options.client.personal_channel = Some(PersonalChannel {
+        namespace: None,
+        single_connection: false,
+    });
+    let node = Node::start(driver, options);
+    let reads = ["subscribe", "history", "presence", "presence_stats"];
+    let answers = |client: &mut Client, channel: &str| {
+        reads.map(|command| {
+            let reply = client.ask(&json!({"id": 9, command: {"channel": channel}}));
+            reply["error"]["code"].as_u64().unwrap_or(0)
+        })
+    };
+    let subs = json!({"$granted": {}, "room#8": {}});
+    let (mut client, _) = connect(&node, &json!({"user": "42", "subs": subs}));
+    for (channel, expected) in [
+        ("$secret", [103; 4]),
+        ("room#7", [103; 4]),
+        ("#7", [103; 4]),
+        ("open", [0; 4]),
+        ("room#7,42", [0; 4]),
+        // It has them already, by its token or because it is that user.
+        ("#42", [105, 0, 0, 0]),
+        ("$granted", [105, 0, 0, 0]),
+        ("room#8", [105, 0, 0, 0]),
+    ] {
+        assert_eq!(answers(&mut client, channel), expected, "{channel}");
+    }
+    // Who has lost a channel sees it no more.
+    client.ask(&json!({"id": 3, "unsubscribe": {"channel": "$granted"}}));
+    assert_eq!(answers(&mut client, "$granted"), [103; 4]);
 }
 
 fn what_follows_a_refused_connect_is_not_read(driver: Driver) {

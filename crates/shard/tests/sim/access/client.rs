@@ -38,6 +38,8 @@ pub(crate) struct Visit {
     /// Everything that was issued from here on must come.
     pub(crate) since: usize,
     pub(crate) is_server_side: bool,
+    /// That of the token by which it was subscribed.
+    pub(crate) token_id: u64,
     pub(crate) due: Option<Due>,
     pub(crate) received: BTreeSet<usize>,
     /// The last publication of each publisher.
@@ -243,6 +245,7 @@ impl Client {
             room
         };
         token.user = if prng.one_in(30) { 1 } else { self.user };
+        token.id = token_id(prng);
         let line = json!({"subscribe": {"channel": channel, "token": token.text()}});
         self.ask(serial, Asked::new(what, Some(token), facts), line);
     }
@@ -295,6 +298,7 @@ impl Client {
         let mut token = self.token(self.user, facts, prng);
         token.room = room;
         token.user = self.user;
+        token.id = token_id(prng);
         let line = json!({"sub_refresh": {"channel": ROOMS[room], "token": token.text()}});
         self.has_erred |= errs;
         let (serial, what) = (token.serial, What::SubRefresh(room));

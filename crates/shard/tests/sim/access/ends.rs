@@ -88,7 +88,8 @@ impl Client {
                 Some(_) => false,
                 None => {
                     let has_no_key = facts.may_be(asked.version, |rules| !rules.tokens);
-                    token.fault == Some(Fault::Invalid) || has_no_key
+                    let is_revoked = facts.revoked.contains(token.id);
+                    token.fault == Some(Fault::Invalid) || is_revoked || has_no_key
                 }
             },
             (What::Subscribe(room), None) => facts.may_be(asked.version, |rules| {

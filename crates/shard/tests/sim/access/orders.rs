@@ -267,6 +267,10 @@ impl Facts {
         for client in clients.iter().filter(|client| client.is_connected()) {
             let is_revoked = client.token_id > 0 && self.revoked.contains(client.token_id);
             assert!(!is_revoked, "a revoked token counts: {client:?}");
+            for (room, visit) in &client.visits {
+                let is_revoked = visit.token_id > 0 && self.revoked.contains(visit.token_id);
+                assert!(!is_revoked, "{}: a revoked token counts", ROOMS[*room]);
+            }
         }
         self.refreshed_since = self.now;
     }

@@ -228,6 +228,7 @@ impl Client {
         let visit = Visit {
             since: facts.issues.len(),
             is_server_side: false,
+            token_id: 0,
             due: due.filter(|_| !by_server),
             received: BTreeSet::new(),
             last: BTreeMap::new(),
@@ -258,8 +259,10 @@ impl Client {
         if let (Some(granted), Some(_)) = (&granted, &asked.token) {
             assert_eq!((granted.room, granted.user), (room, self.user), "another's");
         }
-        let ttl = granted.map_or(0, |granted| granted.ttl);
+        let (ttl, token_id) = granted.map_or((0, 0), |granted| (granted.ttl, granted.id));
         self.begin_visit(room, asked.at, ttl, told, facts);
+        let visit = self.visits.get_mut(&room);
+        visit.expect("it has begun").token_id = token_id;
     }
 
     fn take_sub_refreshed(
@@ -288,6 +291,7 @@ impl Client {
         let due = facts.due(asked.at, told, false);
         if let Some(visit) = self.visits.get_mut(&room) {
             visit.due = due;
+            visit.token_id = granted.id;
         }
         facts.note("access: a client refreshes a subscription");
     }
@@ -314,7 +318,13 @@ impl Client {
         let code = push["unsubscribe"]["code"].as_u64();
         let visit = self.visits.remove(&room);
         match code {
-            Some(2000) => *self.unsubscribes.entry(room).or_default() += 1,
+            Some(2000) => {
+                *self.unsubscribes.entry(room).or_default() += 1;
+                let is_revoked = |visit: Visit| facts.revoked.contains(visit.token_id);
+                if visit.is_some_and(is_revoked) {
+                    facts.note("access: a revoked token ends a subscription");
+                }
+            }
             Some(2501) => {
                 let visit = visit.expect("it had one");
                 assert!(!visit.is_server_side, "that ends the connection");
