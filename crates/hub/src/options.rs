@@ -418,6 +418,27 @@ impl Namespaces {
         self
     }
 
+    /// The names of all namespaces.
+    pub fn namespace_names(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(|name| &**name)
+    }
+
+    /// The namespaces that keep a history here and none in `other`, by name; none for channels without a namespace.
+    #[must_use]
+    pub fn histories_missing_in(&self, other: &Self) -> Vec<Option<&str>> {
+        let named = self.named.iter();
+        let named = named.map(|(name, options)| (Some(&**name), options, other.named.get(name)));
+        let all = std::iter::once((None, &self.without, Some(&other.without))).chain(named);
+        let mut missing: Vec<_> = all
+            .filter(|(_, options, now)| {
+                options.has_history() && !now.is_some_and(|now| now.has_history())
+            })
+            .map(|(name, ..)| name)
+            .collect();
+        missing.sort_unstable();
+        missing
+    }
+
     /// How many namespaces keep a history, with that of channels without one.
     #[must_use]
     pub fn with_history(&self) -> usize {

@@ -120,6 +120,22 @@ fn a_hang_up_reloads_the_file() {
 }
 
 #[test]
+fn a_hang_up_while_the_file_is_empty_changes_nothing() {
+    let whole =
+        "log = \"debug\"\n[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"60s\"\n";
+    let file = File::new("emptied", whole);
+    let server = Server::start(&["--config", file.path(), "--shards", "1"]);
+    file.write("");
+    server.signal(SIGHUP);
+    server.wait_for_line("it is empty");
+    server.wait_for_line("is not in force");
+    // The log is as it was, too.
+    file.write(whole);
+    server.signal(SIGHUP);
+    server.wait_for_line("is in force: 0 changes");
+}
+
+#[test]
 fn a_hang_up_switches_the_debug_log_on_and_off() {
     let file = File::new("log", "");
     let server = Server::start(&["--config", file.path(), "--shards", "1"]);

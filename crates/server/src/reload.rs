@@ -65,11 +65,21 @@ impl Reloader {
     /// what is written otherwise than before; changes that need a restart are named until there is one.
     ///
     /// # Errors
-    /// The first value that cannot be used. The server runs on as before.
+    /// The first value that cannot be used, or what would be lost. The server runs on as before.
     pub fn reload(&self, options: Options) -> Result<Vec<Change>, ConfigError> {
+        self.reload_behind(options, |_| ())
+    }
+
+    /// As [`Reloader::reload`]. `first` is called before anything changes, and only if everything is right.
+    pub(crate) fn reload_behind(
+        &self,
+        options: Options,
+        first: impl FnOnce(&Config),
+    ) -> Result<Vec<Change>, ConfigError> {
         // Two reloads wait for each other here, so at most one is in the channel.
         let mut running = self.running();
         let config = running.reloaded(options)?;
+        first(&config);
         let changes = self.changes(&config.options.written, &running.options.written);
         let remarks = config.remarks.iter();
         for remark in remarks.filter(|remark| !running.remarks.contains(remark)) {
@@ -191,6 +201,57 @@ mod tests {
                 assert_eq!(&reloader.reload(endpoints(names)).unwrap(), told, "{names}");
             }
         }
+    }
+
+    /// What is written in the file.
+    fn from_file(text: &str) -> Options {
+        Options::from_text(text, std::path::Path::new("a.toml")).unwrap()
+    }
+
+    /// A file may be read at any moment while somebody writes it.
+    #[test]
+    fn no_cut_of_a_file_deletes_a_history_or_all_namespaces() {
+        let whole = "[channel.without_namespace]\nhistory_ttl = \"60s\"\nhistory_size = 9\n\
+                     [[channel.namespaces]]\nname = \"chat\"\nhistory_ttl = \"60s\"\nhistory_size = 9\n\
+                     [[channel.namespaces]]\nname = \"plain\"\n";
+        let config = from_file(whole).resolve(&MACHINE).unwrap();
+        let (reloader, _) = Reloader::new(config);
+        let histories = |reloader: &Reloader| reloader.running().settings.namespaces.with_history();
+        for cut in 0..whole.len() {
+            let Ok(options) = Options::from_text(&whole[..cut], std::path::Path::new("a.toml"))
+            else {
+                continue;
+            };
+            // What is good is the whole file without its last lines.
+            let _ = reloader.reload(options);
+            assert_eq!(histories(&reloader), 2, "cut at {cut}");
+        }
+        let refused = |text: &str| reloader.reload(from_file(text)).unwrap_err().to_string();
+        assert!(refused("# soon").starts_with("config file a.toml: it is empty, "));
+        assert_eq!(
+            refused("[client]\n"),
+            "it would delete the history of channels without a namespace, of namespace \"chat\": write \
+             reload_may_remove = true under [channel] if that is meant"
+        );
+        let asked = "[channel]\nreload_may_remove = true\n";
+        reloader.reload(from_file(asked)).unwrap();
+        assert_eq!(histories(&reloader), 0);
+    }
+
+    #[test]
+    fn all_namespaces_go_only_if_that_is_asked_for() {
+        let one = "[[channel.namespaces]]\nname = \"plain\"\n";
+        let config = from_file(one).resolve(&MACHINE).unwrap();
+        let (reloader, _) = Reloader::new(config);
+        let refused = reloader.reload(from_file("anonymous = true")).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .starts_with("it would remove all namespaces: "),
+            "{refused}"
+        );
+        let other = "[[channel.namespaces]]\nname = \"other\"\n";
+        reloader.reload(from_file(other)).unwrap();
     }
 
     #[test]

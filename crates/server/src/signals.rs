@@ -84,9 +84,10 @@ impl Following {
             .resolve(&self.reloader.machine())
             .and_then(|config| {
                 // First, because shards note for a debug log what it shows.
-                self.log
-                    .set(&config.options.log.clone().unwrap_or_default());
-                self.reloader.reload(*config.options)
+                self.reloader.reload_behind(*config.options, |config| {
+                    let log = config.options.log.clone();
+                    self.log.set(&log.unwrap_or_default());
+                })
             });
         match reloaded {
             Ok(changes) => {

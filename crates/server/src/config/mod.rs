@@ -122,6 +122,21 @@ pub enum ConfigError {
         /// What to do.
         advice: String,
     },
+    /// A reload found an empty file in the place of one with options.
+    #[error(
+        "config file {}: it is empty, and the server runs with options of it. A reload may have come while it is written: write \
+         another file beside it, and rename that one", path.display()
+    )]
+    Emptied {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A reload would take away what nobody said may go.
+    #[error("{what}: write reload_may_remove = true under [channel] if that is meant")]
+    Removed {
+        /// What it would do.
+        what: String,
+    },
     /// Several of these, at least one.
     #[error("{}", lines(.0))]
     Several(Vec<ConfigError>),
@@ -169,7 +184,12 @@ impl ConfigError {
         match self {
             Self::Value { field, .. } => Some(field),
             Self::Line { field, .. } | Self::Variable { field, .. } => Some(field),
-            Self::File { .. } | Self::Key { .. } | Self::Syntax { .. } | Self::Several(_) => None,
+            Self::File { .. }
+            | Self::Key { .. }
+            | Self::Syntax { .. }
+            | Self::Emptied { .. }
+            | Self::Removed { .. }
+            | Self::Several(_) => None,
         }
     }
 
@@ -265,9 +285,41 @@ impl Config {
     /// The configuration that a server with this one has after a reload: what needs a restart stays as it is.
     ///
     /// # Errors
-    /// The first value that cannot be used.
+    /// The first value that cannot be used, or what would be lost although nobody has said that it may go.
     pub fn reloaded(&self, options: Options) -> Result<Self, ConfigError> {
-        options.with_fixed_of(&self.options).resolve(&self.machine)
+        options.written.check_file(&self.options.written)?;
+        let config = options
+            .with_fixed_of(&self.options)
+            .resolve(&self.machine)?;
+        config.check_removals(&self.settings.namespaces)?;
+        Ok(config)
+    }
+
+    /// Whether namespaces and histories stay that a server has. A file that is read while it is written may be cut anywhere, and
+    /// is often good TOML all the same.
+    fn check_removals(&self, running: &Namespaces) -> Result<(), ConfigError> {
+        let channel = self.options.channel.as_ref();
+        if channel.is_some_and(|channel| channel.reload_may_remove) {
+            return Ok(());
+        }
+        let namespaces = &self.settings.namespaces;
+        let missing = running.histories_missing_in(namespaces);
+        if !missing.is_empty() {
+            let shown = missing.iter().map(|name| match name {
+                Some(name) => format!("of namespace {name:?}"),
+                None => "of channels without a namespace".to_owned(),
+            });
+            let shown: Vec<_> = shown.collect();
+            let what = format!("it would delete the history {}", shown.join(", "));
+            return Err(ConfigError::Removed { what });
+        }
+        if running.namespace_names().next().is_some()
+            && namespaces.namespace_names().next().is_none()
+        {
+            let what = "it would remove all namespaces".to_owned();
+            return Err(ConfigError::Removed { what });
+        }
+        Ok(())
     }
 }
 

@@ -275,7 +275,7 @@ impl Options {
 
     /// Reads the text of the file at `path`.
     #[cfg(test)]
-    pub(super) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::from_written(Arc::new(Written::from_text(text, path)?))
     }
 

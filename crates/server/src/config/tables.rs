@@ -25,6 +25,8 @@ pub struct ChannelTable {
     /// What publications must be, where a namespace does not say.
     #[serde(deserialize_with = "data_format")]
     pub publication_data_format: Option<DataFormat>,
+    /// A reload may remove histories, or all namespaces.
+    pub reload_may_remove: bool,
     /// What the application is asked about channels.
     pub proxy: ChannelProxyTable,
     /// Options of channels without a namespace.

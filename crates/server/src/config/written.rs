@@ -26,6 +26,8 @@ pub struct Written {
     pub(super) places: BTreeMap<String, Place>,
     /// The file that lines are of.
     file: PathBuf,
+    /// The file has not one key.
+    is_of_empty_file: bool,
     /// Keys at the top that a flag stands over.
     pub(super) flags: Vec<String>,
     /// What somebody should know who wrote it.
@@ -71,6 +73,7 @@ impl Written {
         let mut places = BTreeMap::new();
         note_places(document.get_ref(), "", &lines, &mut places);
         let mut written = Self {
+            is_of_empty_file: values.is_empty(),
             values,
             places,
             file: path.into(),
@@ -94,6 +97,18 @@ impl Written {
         let (written, faults) = Self::read_text(text, path)?;
         ConfigError::several(faults)?;
         Ok(written)
+    }
+
+    /// Whether the file has something, if it had something `before`.
+    ///
+    /// # Errors
+    /// It is empty now.
+    pub(super) fn check_file(&self, before: &Self) -> Result<(), ConfigError> {
+        if self.is_of_empty_file && !before.is_of_empty_file {
+            let path = self.file.clone();
+            return Err(ConfigError::Emptied { path });
+        }
+        Ok(())
     }
 
     /// Adds to an error where the value stands that is at fault.

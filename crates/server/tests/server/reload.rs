@@ -25,6 +25,7 @@ fn namespace(name: &str, history_size: u64) -> NamespaceTable {
 fn with(options: &Options, namespaces: &[NamespaceTable]) -> Options {
     Options {
         channel: Some(ChannelTable {
+            reload_may_remove: true,
             namespaces: namespaces.to_vec(),
             ..ChannelTable::default()
         }),

@@ -37,6 +37,12 @@ pub(in super::super) const CHANNEL: &[Group] = &[Group {
             "",
             "What publications must be, where a namespace does not say.",
         ),
+        Described::new(
+            "reload_may_remove",
+            Flag,
+            "false",
+            "Lets a reload to this file delete histories or remove all namespaces. Without it such a reload is refused.",
+        ),
         Described::table("proxy", "What the application is asked about channels."),
         Described::table(
             "without_namespace",
