@@ -59,12 +59,6 @@ impl Delivery {
         }
     }
 
-    /// How many publications its frame has.
-    #[must_use]
-    pub fn publication_count(&self) -> u16 {
-        u16::try_from(self.publications().len()).unwrap_or(u16::MAX)
-    }
-
     /// About as many bytes as it adds to a queue.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -83,8 +77,95 @@ impl Delivery {
 
     /// What a subscriber has had of it whose last offset is this.
     pub(crate) fn had_by(&self, last: u64) -> Had {
+        match self.told() {
+            ToldBy::Frame(framed) => framed.had_by(last),
+            ToldBy::StreamEnd(_) | ToldBy::Loss(_) => Had::Nothing,
+        }
+    }
+
+    /// What its members are told.
+    #[must_use]
+    pub fn told(&self) -> ToldBy<'_> {
         match self {
-            Self::Presence(_) | Self::StreamEnd(_) | Self::Lost(_) => Had::Nothing,
+            Self::Publication(publication) => ToldBy::Frame(Framed::Publication(publication)),
+            Self::Batch(batch) => ToldBy::Frame(Framed::Batch(batch)),
+            Self::Presence(announcement) => ToldBy::Frame(Framed::Presence(announcement)),
+            Self::StreamEnd(end) => ToldBy::StreamEnd(end),
+            Self::Lost(channel) => ToldBy::Loss(channel),
+        }
+    }
+}
+
+/// How a channel's members are told of a delivery. Whoever asks for a frame has a [`Framed`], so nobody can ask a delivery that
+/// has none.
+#[derive(Clone, Copy, Debug)]
+pub enum ToldBy<'a> {
+    /// By a frame, which many share.
+    Frame(Framed<'a>),
+    /// By the end of their request. Only readers of streams are told.
+    StreamEnd(&'a StreamEnd),
+    /// By the end of their subscription to the channel of this name.
+    Loss(&'a Arc<str>),
+}
+
+/// A delivery that has a frame.
+#[derive(Clone, Copy, Debug)]
+pub enum Framed<'a> {
+    /// One publication.
+    Publication(&'a Arc<Publication>),
+    /// Publications that leave together.
+    Batch(&'a Arc<Batch>),
+    /// A join or a leave.
+    Presence(&'a Arc<Announcement>),
+}
+
+impl<'a> Framed<'a> {
+    /// The channel's name.
+    #[must_use]
+    pub fn channel(self) -> &'a Arc<str> {
+        match self {
+            Self::Publication(publication) => publication.channel(),
+            Self::Batch(batch) => batch.publications[0].channel(),
+            Self::Presence(announcement) => &announcement.event().channel,
+        }
+    }
+
+    /// Its publications, in their order; none of a join or a leave.
+    #[must_use]
+    pub fn publications(self) -> &'a [Arc<Publication>] {
+        match self {
+            Self::Publication(publication) => std::slice::from_ref(publication),
+            Self::Batch(batch) => &batch.publications,
+            Self::Presence(_) => &[],
+        }
+    }
+
+    /// The offset of its last publication that has one; otherwise 0.
+    #[must_use]
+    pub fn offset(self) -> u64 {
+        match self {
+            Self::Publication(publication) => publication.offset(),
+            Self::Batch(batch) => batch.last_offset,
+            Self::Presence(_) => 0,
+        }
+    }
+
+    /// How many publications its frame has.
+    #[must_use]
+    pub fn publication_count(self) -> u16 {
+        u16::try_from(self.publications().len()).unwrap_or(u16::MAX)
+    }
+
+    /// Whether it is a join or a leave.
+    #[must_use]
+    pub fn is_presence(self) -> bool {
+        matches!(self, Self::Presence(_))
+    }
+
+    /// What a subscriber has had of it whose last offset is this.
+    pub(crate) fn had_by(self, last: u64) -> Had {
+        match self {
+            Self::Presence(_) => Had::Nothing,
             Self::Publication(publication) if publication.is_had_by(last) => Had::All,
             Self::Publication(_) => Had::Nothing,
             // Offsets grow, so that the beginning tells nearly always.
@@ -98,41 +179,32 @@ impl Delivery {
     }
 
     /// The publications that a subscriber has not had whose last offset is this.
-    pub(crate) fn publications_after(&self, last: u64) -> &[Arc<Publication>] {
+    pub(crate) fn publications_after(self, last: u64) -> &'a [Arc<Publication>] {
         match self {
             Self::Batch(batch) => &batch.publications[batch.had_count(last)..],
-            Self::Publication(_) | Self::Presence(_) | Self::StreamEnd(_) | Self::Lost(_) => {
-                match self.had_by(last) {
-                    Had::All => &[],
-                    Had::Part | Had::Nothing => self.publications(),
-                }
-            }
+            Self::Publication(_) | Self::Presence(_) => match self.had_by(last) {
+                Had::All => &[],
+                Had::Part | Had::Nothing => self.publications(),
+            },
         }
     }
 
     /// The frame in this encoding, compressed where that makes it smaller.
-    ///
-    /// # Panics
-    /// It is the end of a stream, or a loss.
-    pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
+    pub fn frame(self, encoding: Encoding, compressor: &mut Compressor) -> &'a Arc<[u8]> {
         match self {
             Self::Publication(publication) => publication.frame(encoding, compressor),
             Self::Batch(batch) => batch.frame(encoding, compressor),
             Self::Presence(announcement) => announcement.frame(encoding, compressor),
-            Self::StreamEnd(_) | Self::Lost(_) => {
-                unreachable!("nobody who reads frames is told")
-            }
         }
     }
 
     /// Bytes that one delivery of `frame`, which is in `encoding`, saves by being compressed.
     #[must_use]
-    pub fn saved_bytes(&self, encoding: Encoding, frame: &[u8]) -> u64 {
+    pub fn saved_bytes(self, encoding: Encoding, frame: &[u8]) -> u64 {
         match self {
             Self::Publication(publication) => publication.saved_bytes(encoding, frame),
             Self::Batch(batch) => batch.saved_bytes(encoding, frame),
             Self::Presence(announcement) => announcement.saved_bytes(encoding, frame),
-            Self::StreamEnd(_) | Self::Lost(_) => 0,
         }
     }
 }

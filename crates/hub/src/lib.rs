@@ -53,7 +53,7 @@ pub use close::{ApplicationClose, ApplicationCloseError, CLOSE_REASON_BYTES_MAX,
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use content::{ClientInfo, Content, ContentParts};
-pub use delivery::{Batch, Delivery};
+pub use delivery::{Batch, Delivery, Framed, ToldBy};
 pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{

@@ -147,6 +147,7 @@ crate::marks! {
         DeliverPastOwn = "a member has had this publication already",
         DeliverBeforeAdmission = "a member waits for another channel's home during a delivery",
         DeliverHeld = "a delivery waits for the answer to a connect command",
+        StreamEndPassesMember = "the end of a stream passes a member that is not told",
         DeliverTwiceInBatch = "two publications for one connection meet in one batch",
         DeliverBackpressured = "a publication is queued for a backpressured connection",
         DeliverInPart = "a member gets a part of a delivery",

@@ -5,7 +5,8 @@ use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::{Methods, Refused};
 use myriad_hub::{
-    Chunk, CloseReason, Delivery, Due, Encoding, Now, Overflown, SessionState, Target, Transport,
+    Chunk, CloseReason, Due, Encoding, Framed, Now, Overflown, SessionState, Target, ToldBy,
+    Transport,
 };
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
@@ -53,7 +54,9 @@ impl<R: Reactor> Shard<R> {
             // Counts as one at least, so that the loop ends: a channel without members has none to visit.
             visited += slice.visited.max(1);
             burst += slice.delivery.bytes();
-            self.add_runs(&slice.delivery, from, &mut targets, &mut runs);
+            if let ToldBy::Frame(framed) = slice.delivery.told() {
+                self.add_runs(framed, from, &mut targets, &mut runs);
+            }
             if slice.finished {
                 finished.push(slice.delivery);
             }
@@ -121,7 +124,7 @@ impl<R: Reactor> Shard<R> {
     /// The targets from `from` on, which get the same delivery, as runs of those that get the same frame.
     fn add_runs(
         &mut self,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         from: usize,
         targets: &mut [Target],
         runs: &mut Vec<Run>,

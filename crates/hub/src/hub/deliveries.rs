@@ -4,7 +4,7 @@ use super::Hub;
 use crate::channel::{Backlog, Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
 use crate::connection::{Connection, Phase, Transport};
-use crate::delivery::{Delivery, Had};
+use crate::delivery::{Delivery, Framed, Had, ToldBy};
 use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
 use crate::{CloseReason, Overflown, Publication, SlowConsumer};
@@ -167,7 +167,7 @@ impl Hub {
     /// The frame of a delivery for `targets` targets with this encoding.
     pub fn frame_for(
         &mut self,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         encoding: Encoding,
         targets: usize,
     ) -> Arc<[u8]> {
@@ -236,7 +236,16 @@ impl Hub {
                 (member != Member::TOMBSTONE).then_some(member)
             };
             if let Some(member) = member {
-                self.deliver_to_member(member, &delivery, targets, overflown);
+                match delivery.told() {
+                    ToldBy::Frame(framed) => {
+                        self.deliver_to_member(member, framed, targets, overflown);
+                    }
+                    ToldBy::StreamEnd(end) => self.end_for_reader(member, end),
+                    ToldBy::Loss(channel) => overflown.push(Overflown::Lost {
+                        connection: member.connection,
+                        channel: Arc::clone(channel),
+                    }),
+                }
             }
         }
         if finished {
@@ -255,17 +264,10 @@ impl Hub {
     fn deliver_to_member(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         targets: &mut Vec<Target>,
         overflown: &mut Vec<Overflown>,
     ) {
-        if let Delivery::Lost(channel) = delivery {
-            overflown.push(Overflown::Lost {
-                connection: member.connection,
-                channel: Arc::clone(channel),
-            });
-            return;
-        }
         let subscription = &mut self.subscriptions[member.subscription];
         let last = subscription.last();
         let had = delivery.had_by(last);
@@ -285,9 +287,6 @@ impl Hub {
         if connection.transport().reads_streams() {
             return self.deliver_to_reader(member, delivery, (last, had), targets, overflown);
         }
-        if matches!(delivery, Delivery::StreamEnd(_)) {
-            return;
-        }
         subscription.set_last(last.max(delivery.offset()));
         let has_session = connection.has_session();
         if had == Had::Part || has_session && self.has_exception(member, delivery) {
@@ -306,7 +305,7 @@ impl Hub {
     pub(super) fn send_to_member(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         form: DataForm,
         targets: &mut Vec<Target>,
         overflown: &mut Vec<Overflown>,
@@ -314,7 +313,7 @@ impl Hub {
         let connection = &mut self.connections[member.connection];
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
             // No policy for slow consumers drops a join or a leave, or an answer.
-            let is_presence = matches!(delivery, Delivery::Presence(_));
+            let is_presence = delivery.is_presence();
             let is_answer = connection.transport() == Transport::LongPoll;
             let subscription = if is_presence || is_answer {
                 Target::NO_SUBSCRIPTION
@@ -337,13 +336,13 @@ impl Hub {
         if let Err(overflow) = self.queue_delivery(member, delivery, form) {
             overflown.push(overflow);
         }
-        if !matches!(delivery, Delivery::Presence(_)) {
+        if !delivery.is_presence() {
             self.note_congestion(member);
         }
     }
 
     /// Whether a member with a session does not get a publication of a delivery, or cannot read it.
-    pub(super) fn has_exception(&self, member: Member, delivery: &Delivery) -> bool {
+    pub(super) fn has_exception(&self, member: Member, delivery: Framed<'_>) -> bool {
         let mut publications = delivery.publications().iter();
         publications.any(|publication| {
             self.is_withheld(member, publication) || self.cannot_read(member, publication)
@@ -355,7 +354,7 @@ impl Hub {
     pub(super) fn deliver_in_part(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         mut last: u64,
         overflown: &mut Vec<Overflown>,
     ) {
@@ -384,8 +383,8 @@ impl Hub {
                 });
                 break;
             }
-            let one = Delivery::Publication(Arc::clone(publication));
-            if let Err(overflow) = self.queue_delivery(member, &one, form) {
+            let one = Framed::Publication(publication);
+            if let Err(overflow) = self.queue_delivery(member, one, form) {
                 overflown.push(overflow);
                 break;
             }

@@ -11,7 +11,7 @@ use crate::delivery::Had;
 use crate::encoding::DataForm;
 use crate::marks::hit;
 use crate::outbound::{Chunk, Outbound, Overflow};
-use crate::{Delivery, Overflown};
+use crate::{Framed, Overflown};
 use myriad_wheel::Key;
 
 /// What waits for one client.
@@ -86,7 +86,7 @@ impl Hub {
     pub(super) fn hold_delivery(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         had: Had,
         overflown: &mut Vec<Overflown>,
     ) {

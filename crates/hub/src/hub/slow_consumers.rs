@@ -5,7 +5,7 @@ use crate::channel::{Member, SubscriptionFlags};
 use crate::encoding::{DataForm, Protocol};
 use crate::marks::hit;
 use crate::outbound::Chunk;
-use crate::{CloseReason, Delivery, SlowConsumer};
+use crate::{CloseReason, Framed, SlowConsumer};
 use myriad_wheel::NONE;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Hub {
     pub(super) fn queue_delivery(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         form: DataForm,
     ) -> Result<(), Overflown> {
         let connection = &self.connections[member.connection];
@@ -72,7 +72,7 @@ impl Hub {
             Arc::clone(delivery.frame(encoding, &mut self.compressor))
         };
         let saved_bytes = delivery.saved_bytes(encoding, &frame);
-        let is_presence = matches!(delivery, Delivery::Presence(_));
+        let is_presence = delivery.is_presence();
         let is_answer = encoding.protocol() == Protocol::Answer;
         let chunk = if is_presence || is_answer {
             Chunk::Shared(frame)

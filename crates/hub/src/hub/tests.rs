@@ -3,9 +3,10 @@
 use super::Hub;
 use crate::{
     Batch, ChannelOptions, Chunk, ClientIds, ClientInfo, CloseReason, Content, Delivery, Due,
-    Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool, Position, PresenceChange,
-    PresenceEvent, Publication, Reader, SlowConsumer, StreamEnd, StreamEndKind, Subscribed,
-    SubscriptionFlags, Target, Ticket, Timing, Transport, Variant,
+    Encoding, Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool, Position,
+    PresenceChange, PresenceEvent, Publication, Reader, SlowConsumer, StreamEnd, StreamEndKind,
+    Subscribed, SubscriptionFlags, SubscriptionId, Target, Ticket, Timing, ToldBy, Transport,
+    Variant,
 };
 use myriad_wheel::Tick;
 use myriad_wire::reads::Persistence;
@@ -125,47 +126,44 @@ fn a_member_that_leaves_in_the_middle_is_skipped_and_nobody_else_is() {
     assert_eq!(next, expected);
 }
 
+/// A reader of the stream `x`, whose home is asked.
+fn reader(hub: &mut Hub) -> (u32, SubscriptionId) {
+    let index = hub.open(0, Now(0)).index;
+    if let Subscribed::Ask { name, serial } = hub.subscribe(index, "x") {
+        hub.handle_joined(&name, serial, at(0), &mut Vec::new());
+    }
+    let subscription = hub.find_subscription(index, "x");
+    let subscription = subscription.expect("it has subscribed");
+    hub.set_waiting(subscription);
+    (index, subscription)
+}
+
+/// The home has answered: the reader's request is held.
+fn hold_request(hub: &mut Hub, (index, subscription): (u32, SubscriptionId)) {
+    hub.note_stream(subscription, &MediaType::json(), false, true);
+    let reader = Reader {
+        subscription,
+        last: 0,
+        cursor: None,
+        variant: Variant::new(Persistence::KeepAlive, true),
+        expires_at: Tick(u32::MAX),
+        bearer: None,
+    };
+    hub.park(index, reader, Now(0));
+}
+
 /// The hub forgot the stream when its end had reached everybody, and the time-out of a poll that had come meanwhile, for the next
 /// stream of that name, ended the shard.
 #[test]
 fn a_poll_that_is_held_while_the_end_of_an_earlier_stream_is_told_is_answered() {
     let mut hub = hub(timing(0, 1, 0));
-    let ask = |hub: &mut Hub| {
-        let index = hub.open(0, Now(0)).index;
-        if let Subscribed::Ask { name, serial } = hub.subscribe(index, "x") {
-            hub.handle_joined(&name, serial, at(0), &mut Vec::new());
-        }
-        let subscription = hub
-            .find_subscription(index, "x")
-            .expect("it has subscribed");
-        hub.set_waiting(subscription);
-        (index, subscription)
-    };
-    let hold = |hub: &mut Hub, (index, subscription)| {
-        hub.note_stream(subscription, &MediaType::json(), false, true);
-        let reader = Reader {
-            subscription,
-            last: 0,
-            cursor: None,
-            variant: Variant::new(Persistence::KeepAlive, true),
-            expires_at: Tick(u32::MAX),
-            bearer: None,
-        };
-        hub.park(index, reader, Now(0));
-    };
-    let [late, early] = [(); 2].map(|()| ask(&mut hub));
-    hold(&mut hub, early);
-    let end = StreamEnd {
-        channel: "x".into(),
-        kind: StreamEndKind::Deleted,
-        tail: at(0),
-        ended_at: Tick(0),
-    };
-    assert!(hub.deliver(Delivery::StreamEnd(Arc::new(end))));
+    let [late, early] = [(); 2].map(|()| reader(&mut hub));
+    hold_request(&mut hub, early);
+    assert!(hub.deliver(stream_end("x", StreamEndKind::Deleted)));
     assert!(hub.known_stream("x").is_none(), "its home has to be asked");
     assert_eq!(deliver_slice(&mut hub, 1), (vec![], false));
     // What its home knows by now is another stream.
-    hold(&mut hub, late);
+    hold_request(&mut hub, late);
     assert_eq!(deliver_slice(&mut hub, 10), (vec![], true));
     let told: Vec<u32> = hub
         .take_ended()
@@ -177,6 +175,47 @@ fn a_poll_that_is_held_while_the_end_of_an_earlier_stream_is_told_is_answered() 
     let answer = hub.idle_answer(late.0, false, false, Now(0));
     assert!(answer.starts_with(b"HTTP/1.1 204 "));
     hub.check();
+}
+
+fn stream_end(channel: &str, kind: StreamEndKind) -> Delivery {
+    Delivery::StreamEnd(Arc::new(StreamEnd {
+        channel: channel.into(),
+        kind,
+        tail: at(0),
+        ended_at: Tick(0),
+    }))
+}
+
+/// A client that connects keeps what is delivered to it. The end of a stream has no frame that could be kept, and asking for one
+/// ended the process.
+#[test]
+fn the_end_of_a_stream_passes_every_member_that_reads_none() {
+    for kind in [StreamEndKind::Closed, StreamEndKind::Deleted] {
+        let mut hub = hub(timing(0, 1, 0));
+        let held = reader(&mut hub);
+        hold_request(&mut hub, held);
+        let raw = member(&mut hub, "x");
+        let [connecting, connected] =
+            [(); 2].map(|()| member_by(&mut hub, Transport::CentrifugeProtobuf, "x"));
+        let waits = hub.find_subscription(connecting, "x").expect("subscribed");
+        hub.hold(connecting, waits);
+        assert!(hub.deliver(stream_end("x", kind)));
+        assert_eq!(deliver_slice(&mut hub, 10), (vec![], true));
+        for index in [raw, connecting, connected] {
+            assert!(!hub.connection(index).has_outbound());
+        }
+        let told = hub.take_ended();
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].connection, told[0].kind), (held.0, kind));
+        hub.check();
+        // What follows is kept, and comes behind the answer to the connect command.
+        assert!(hub.deliver(publication("x", 1)));
+        deliver_slice(&mut hub, 10);
+        assert!(hub.held_bytes() > 0);
+        hub.release_held(connecting);
+        assert!(hub.connection(connecting).has_outbound());
+        hub.check();
+    }
 }
 
 /// A client with deltas that had recovered got a publication without an offset from before what it recovered. The next delta had
@@ -247,6 +286,14 @@ fn queued(hub: &Hub, index: u32) -> Vec<u64> {
         .collect()
 }
 
+/// The frame of a delivery that has one.
+fn frame_of(hub: &mut Hub, delivery: &Delivery, encoding: Encoding) -> Arc<[u8]> {
+    let ToldBy::Frame(framed) = delivery.told() else {
+        panic!("{delivery:?} has no frame");
+    };
+    hub.frame_for(framed, encoding, 1)
+}
+
 /// A hub whose channel `x` has this policy, and a budget of 300 bytes a connection: four publications.
 fn hub_with_policy(slow_consumer: SlowConsumer) -> Hub {
     let options = ChannelOptions {
@@ -271,7 +318,7 @@ fn fall_behind_from(hub: &mut Hub, index: u32, last: u64) -> (Vec<u64>, Vec<Over
         end_pauses(hub);
         hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
         for target in &targets {
-            let frame = hub.frame_for(&publication("x", offset), target.encoding, 1);
+            let frame = frame_of(hub, &publication("x", offset), target.encoding);
             let chunk = hub.publication_chunk(frame, target.subscription, 1);
             let tail = hub.enqueue_unsent_tail(index, chunk, 3);
             tail.expect("the first one fits");
@@ -353,7 +400,7 @@ fn the_unsent_tail_of_a_frame_finds_room_too() {
         hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
     }
     assert_eq!(targets.len(), 1, "the others are queued behind it");
-    let frame = hub.frame_for(&publication("x", 1), targets[0].encoding, 1);
+    let frame = frame_of(&mut hub, &publication("x", 1), targets[0].encoding);
     let chunk = hub.publication_chunk(frame, targets[0].subscription, 1);
     assert_eq!(hub.enqueue_unsent_tail(index, chunk, 3), Ok(()));
     hub.end_batch(&targets);
@@ -582,10 +629,10 @@ fn publications_that_wait_become_one_batch() {
         let delivery = slice.expect("one").delivery;
         sizes.push(delivery.publications().len());
         if matches!(delivery, Delivery::Batch(_)) {
-            let frame = hub.frame_for(&delivery, targets[0].encoding, 1);
+            let frame = frame_of(&mut hub, &delivery, targets[0].encoding);
             let alone = delivery.publications().iter().map(|one| {
                 let one = Delivery::Publication(Arc::clone(one));
-                hub.frame_for(&one, targets[0].encoding, 1).to_vec()
+                frame_of(&mut hub, &one, targets[0].encoding).to_vec()
             });
             assert_eq!(frame.to_vec(), alone.collect::<Vec<_>>().concat());
         }
@@ -1266,7 +1313,7 @@ impl World {
                 break;
             };
             for target in &targets[from..] {
-                let frame = self.hub.frame_for(&slice.delivery, target.encoding, 1);
+                let frame = frame_of(&mut self.hub, &slice.delivery, target.encoding);
                 frames.push(frame);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::EndedReader;
 use crate::channel::{Member, SubscriptionFlags};
-use crate::connection::Transport;
+use crate::connection::{Phase, Transport};
 use crate::delivery::Had;
 use crate::encoding::{DataForm, Encoding};
 use crate::hub::Hub;
@@ -10,7 +10,7 @@ use crate::hub::deliveries::Target;
 use crate::marks::hit;
 use crate::outbound::Chunk;
 use crate::streams::{StreamPart, StreamSide};
-use crate::{Batch, CloseReason, Content, Delivery, Epoch, Now, Overflown, Publication, StreamEnd};
+use crate::{Batch, CloseReason, Content, Epoch, Framed, Now, Overflown, Publication, StreamEnd};
 use myriad_wire::streams::MediaType;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl Hub {
     /// The frame of a delivery for readers, all of whose publications have offsets.
     pub(in crate::hub) fn reader_frame(
         &mut self,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         encoding: Encoding,
     ) -> Arc<[u8]> {
         let channel = self.names[&**delivery.channel()];
@@ -92,18 +92,11 @@ impl Hub {
     pub(in crate::hub) fn deliver_to_reader(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         (last, had): (u64, Had),
         targets: &mut Vec<Target>,
         overflown: &mut Vec<Overflown>,
     ) {
-        if let Delivery::StreamEnd(end) = delivery {
-            // What the next stream of that name has may follow in this turn. It is none of this reader's.
-            let record = &mut self.subscriptions[member.subscription];
-            record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
-            self.note_ended(member.connection, end);
-            return;
-        }
         let is_kept = |publication: &&Arc<Publication>| publication.offset() > 0;
         let is_whole =
             had == Had::Nothing && delivery.publications().iter().all(|one| is_kept(&one));
@@ -121,8 +114,8 @@ impl Hub {
                 return;
             }
             hit!(DeliverPartToReader);
-            part = Delivery::Batch(Arc::new(Batch::new(kept)));
-            &part
+            part = Arc::new(Batch::new(kept));
+            Framed::Batch(&part)
         };
         let record = &mut self.subscriptions[member.subscription];
         record.set_last(last.max(delivery.offset()));
@@ -140,6 +133,22 @@ impl Hub {
         } else {
             let queued = self.queue_delivery(member, delivery, DataForm::Plain);
             overflown.extend(queued.err());
+        }
+    }
+
+    /// The channel's stream has ended. Only readers who wait for something are told: a held request that was answered, a client that
+    /// connects, and members that read no stream are not.
+    pub(in crate::hub) fn end_for_reader(&mut self, member: Member, end: &StreamEnd) {
+        let connection = &self.connections[member.connection];
+        let record = &mut self.subscriptions[member.subscription];
+        let is_told = connection.phase == Phase::Open
+            && connection.transport().reads_streams()
+            && !record.flags().has(SubscriptionFlags::WAITING);
+        hit!(StreamEndPassesMember if !is_told);
+        if is_told {
+            // What the next stream of that name has may follow in this turn. It is none of this reader's.
+            record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
+            self.note_ended(member.connection, end);
         }
     }
 
@@ -161,7 +170,7 @@ impl Hub {
     fn answer_with_own_cursor(
         &mut self,
         member: Member,
-        delivery: &Delivery,
+        delivery: Framed<'_>,
         overflown: &mut Vec<Overflown>,
     ) {
         let own = self.readers.own_cursors.get(&member.connection).copied();
@@ -208,7 +217,7 @@ impl DeliveredPart {
 }
 
 /// What a delivery is whose publications all have offsets.
-fn part_of(epoch: Epoch, delivery: &Delivery, last_offset: u64) -> DeliveredPart {
+fn part_of(epoch: Epoch, delivery: Framed<'_>, last_offset: u64) -> DeliveredPart {
     let first = delivery.publications().first();
     let first = first.expect("readers are given publications").offset();
     let to = delivery.offset();
@@ -220,6 +229,6 @@ fn part_of(epoch: Epoch, delivery: &Delivery, last_offset: u64) -> DeliveredPart
     }
 }
 
-fn contents_of(delivery: &Delivery) -> impl Iterator<Item = &Content> {
+fn contents_of(delivery: Framed<'_>) -> impl Iterator<Item = &Content> {
     delivery.publications().iter().map(|one| &**one.content())
 }

@@ -6,7 +6,8 @@ use super::request::{From, Live, Request};
 use super::scenario::Scenario;
 use crate::node::Node;
 use crate::plan::Plan;
-use myriad_reactor::sim::Prng;
+use myriad_hub::name_hash;
+use myriad_reactor::sim::{PeerId, Prng};
 use myriad_shard::{Settings, StreamOffset};
 use std::time::Duration;
 
@@ -248,4 +249,68 @@ fn who_asks_again_while_others_are_told_the_end_is_told_at_once() {
             .contains(&true)
     );
     node.end_with("readers: a stream is told to be closed");
+}
+
+impl Scenario {
+    /// A client connects to a shard, with server-side subscriptions. Returns its connection.
+    fn connect_to(&mut self, shard: usize, channels: &[&str]) -> PeerId {
+        let id = self.world.net.connect();
+        self.world.connected += 1;
+        let subs: Vec<_> = channels
+            .iter()
+            .map(|channel| format!("\"{channel}\":{{}}"))
+            .collect();
+        let request = format!("{{\"subs\":{{{}}}}}", subs.join(","));
+        let length = request.len();
+        let head = format!(
+            "POST /connection/uni_http_stream HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+        );
+        self.world.net.write(id, (head + &request).as_bytes());
+        self.turn_alone(shard);
+        id
+    }
+
+    /// One shard turns until it has nothing more to do, and no other does.
+    fn turn_alone(&mut self, shard: usize) {
+        while self.world.turn(shard) {
+            self.exchange(false);
+        }
+    }
+
+    fn text_of(&self, id: PeerId) -> String {
+        String::from_utf8_lossy(&self.world.net.read(id)).into_owned()
+    }
+}
+
+/// The end of a stream ended the process where a client that connects waited for another of its channels: the shard asked the end
+/// for a frame, to keep it for the client.
+#[test]
+fn the_end_of_a_stream_passes_a_client_that_connects() {
+    let mut node = node_of(|plan| plan.shards = 2);
+    let shard_of = |name: &str| usize::try_from(name_hash(name) % 2).expect("0 or 1");
+    let stream = super::facts::ROOMS[STREAM].name;
+    let home = shard_of(stream);
+    let elsewhere = ["h:a", "h:b", "h:c", "h:d"];
+    let mut elsewhere = elsewhere.into_iter().filter(|name| shard_of(name) != home);
+    let elsewhere = elsewhere.next().expect("one of them is elsewhere");
+    node.write(|node| node.create(STREAM));
+    let reader = node.add_reader();
+    node.turn_alone(home);
+    node.ask(reader, STREAM, From::Now, Live::Poll);
+    node.turn_alone(home);
+    let client = node.connect_to(home, &[stream, elsewhere]);
+    assert!(node.is_waiting(reader));
+    node.delete(STREAM);
+    node.turn_alone(home);
+    assert!(node.writers.is_answered() && !node.is_waiting(reader));
+    let told = node.text_of(client);
+    assert!(!told.contains("subs"), "the other channel's home is asleep");
+    node.settle();
+    let told = node.text_of(client);
+    assert!(told.contains(stream) && told.contains(elsewhere), "{told}");
+    node.write(|node| node.create(STREAM));
+    node.write(|node| node.append(STREAM, 1, false));
+    assert!(node.text_of(client).contains("\"pub\""));
+    node.world.net.close(client);
+    node.end_with("readers: a stream begins again behind a deleted one");
 }
