@@ -98,10 +98,8 @@ impl Subscription {
     }
 
     pub(crate) fn set_last(&mut self, offset: u64) {
-        assert!(
-            offset >> Self::OFFSET_BITS == 0,
-            "2^56 publications take a channel two thousand years at a million a second"
-        );
+        // 2^56 publications take a channel two thousand years at a million a second: no home gives out more.
+        let offset = offset.min((1 << Self::OFFSET_BITS) - 1);
         self.set_packed(offset | u64::from(self.flags().0) << Self::OFFSET_BITS);
     }
 
@@ -306,12 +304,12 @@ impl Channel {
         self.deliveries.push_front(batch);
     }
 
-    /// The epoch of a channel whose home has confirmed it.
-    pub(crate) fn epoch(&self) -> Epoch {
-        match self.membership {
-            Membership::Joined { epoch } => epoch,
-            Membership::Joining { .. } => unreachable!("its home has not confirmed it"),
-        }
+    /// The channel as a stream, with its epoch. None if its home has not confirmed it, or nobody has read it as one.
+    pub(crate) fn as_stream(&mut self) -> Option<(Epoch, &mut StreamSide)> {
+        let Membership::Joined { epoch } = self.membership else {
+            return None;
+        };
+        Some((epoch, self.stream.as_deref_mut()?))
     }
 
     pub(crate) fn has_members(&self) -> bool {

@@ -72,11 +72,13 @@ pub enum CloseReason {
     Answered,
     /// Bytes were queued for the client, and it took none of them for the stall timeout.
     Stalled,
+    /// A statement about the connection's own records does not hold: a fault of the server.
+    Defect,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -108,6 +110,7 @@ impl CloseReason {
         Self::ConnectFailed,
         Self::Answered,
         Self::Stalled,
+        Self::Defect,
     ];
 
     /// The value of the metric's `reason` label.
@@ -145,6 +148,7 @@ impl CloseReason {
             Self::ConnectFailed => "connect_failed",
             Self::Answered => "answered",
             Self::Stalled => "stalled",
+            Self::Defect => "defect",
         }
     }
 
@@ -176,7 +180,7 @@ impl CloseReason {
             Self::ChannelLimit => DisconnectCode::ChannelLimit.code(),
             Self::PermissionDenied => DisconnectCode::PermissionDenied.code(),
             Self::TooManyRequests => DisconnectCode::TooManyRequests.code(),
-            Self::ConnectFailed => DisconnectCode::ServerError.code(),
+            Self::ConnectFailed | Self::Defect => DisconnectCode::ServerError.code(),
         }
     }
 
@@ -207,7 +211,7 @@ impl CloseReason {
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",
             Self::TooManyRequests => "too many requests: send fewer commands",
-            Self::ConnectFailed => "internal server error: reconnect",
+            Self::ConnectFailed | Self::Defect => "internal server error: reconnect",
             Self::Application => "force disconnect",
             Self::Expired => "connection expired: reconnect with a new token",
             Self::SubscriptionExpired => "subscription expired: reconnect with a new token",

@@ -6,6 +6,7 @@ use crate::frames::{Encode, FrameCache};
 use crate::outbound::CHUNK_BYTES;
 use crate::publication::kind_of;
 use crate::{Announcement, Publication, StreamEnd};
+use myriad_wire::centrifuge::Encoding as Format;
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::Kind;
 use std::borrow::Cow;
@@ -284,7 +285,9 @@ impl Encode for Batch {
 
     fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
         let protocol = encoding.protocol();
-        let format = protocol.format().expect("raw frames are made one by one");
+        // Frames of `raw` are made one by one, and readers' by `StreamSide`.
+        debug_assert!(protocol.format().is_some());
+        let format = protocol.format().unwrap_or(Format::Json);
         let mut message = Vec::with_capacity(self.data_bytes + 128 * self.publications.len());
         for (publication, form) in self.publications.iter().zip(Self::forms(encoding.form())) {
             publication.write(protocol, form, &mut message);

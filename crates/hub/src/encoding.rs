@@ -52,18 +52,14 @@ impl Protocol {
         }
     }
 
-    /// Writes what its clients are told to the end of `message`.
-    ///
-    /// # Panics
-    /// Clients of `raw`, and readers of streams, are told nothing but publications.
+    /// Writes what its clients are told to the end of `message`. Clients of `raw`, and readers of streams, are told nothing but
+    /// publications, and those are not written so: nobody asks for theirs.
     pub fn writer(self, message: &mut Vec<u8>) -> FrameWriter<'_> {
         match self {
             Self::CentrifugePush => FrameWriter::of_pushes(message),
             _ => {
-                let format = self
-                    .format()
-                    .expect("its clients are told publications only");
-                FrameWriter::new(format, message)
+                debug_assert!(self.format().is_some(), "{self:?} has no messages");
+                FrameWriter::new(self.format().unwrap_or(Format::Json), message)
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod budget;
+mod defects;
 mod elsewhere;
 mod history;
 mod logs;
@@ -29,6 +30,7 @@ pub use streams::{
     StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
 };
 
+use crate::defects::Defects;
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
 use elsewhere::Elsewhere;
@@ -119,6 +121,7 @@ pub struct Home {
     told: VecDeque<Told>,
     /// The next record that gets the options of new settings; none once all have them.
     reloaded_to: Option<u32>,
+    defects: Defects,
 }
 
 impl Home {
@@ -141,6 +144,7 @@ impl Home {
             elsewhere: None,
             told: VecDeque::new(),
             reloaded_to: None,
+            defects: Defects::default(),
             settings,
         }
     }

@@ -2,6 +2,7 @@
 //! outbound queues; those of time are in `timers`.
 
 mod connections;
+mod defects;
 mod deliveries;
 mod held;
 mod observers;
@@ -24,6 +25,7 @@ pub use subscriptions::{Joined, Subscribed, SubscriptionId};
 use crate::channel::{Channel, Subscription};
 use crate::compression::Compressor;
 use crate::connection::Connection;
+use crate::defects::Defects;
 use crate::details::SubscriptionDetails;
 use crate::limits::Lease;
 use crate::outbound::Outbound;
@@ -82,6 +84,13 @@ pub struct Hub {
     /// The number of its shard.
     pub(crate) shard: u16,
     pub(crate) readers: readers::Readers,
+    pub(crate) defects: Defects,
+    /// Connections whose queue has a defect: what the peer has of it is not known.
+    broken_queues: Vec<u32>,
+    /// What stands for a session that should be there, where it is read ...
+    no_session: Session,
+    /// ... and where it is changed, until the connection ends.
+    spare_session: Session,
 }
 
 impl Hub {
@@ -129,6 +138,10 @@ impl Hub {
             is_draining: false,
             shard: 0,
             readers: readers::Readers::default(),
+            defects: Defects::default(),
+            broken_queues: Vec::new(),
+            no_session: Session::default(),
+            spare_session: Session::default(),
         }
     }
 

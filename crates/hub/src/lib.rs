@@ -9,7 +9,8 @@
 //! * deliveries: [`Hub::deliver`], [`Hub::poll_delivery`], [`Hub::end_batch`];
 //! * outbound queues: [`Hub::enqueue`], [`Hub::outbound`], [`Hub::advance_outbound`];
 //! * readers of streams: [`Hub::park`], [`Hub::open_events`], [`Hub::take_answered`], [`Hub::end_answer`];
-//! * time: [`Hub::poll_due`], [`Hub::next_deadline`].
+//! * time: [`Hub::poll_due`], [`Hub::next_deadline`];
+//! * defects, when a turn ends: [`Hub::has_defects`], [`Hub::take_defects`], [`Hub::end_channel`].
 //!
 //! A channel's order and its history are kept by its *home*, a [`Home`] on one shard of the process.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod close;
 mod compression;
 mod connection;
 mod content;
+mod defects;
 mod delivery;
 mod details;
 mod encoding;
@@ -53,6 +55,7 @@ pub use close::{ApplicationClose, ApplicationCloseError, CLOSE_REASON_BYTES_MAX,
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use content::{ClientInfo, Content, ContentParts};
+pub use defects::{Defect, DefectScope, Plant};
 pub use delivery::{Batch, Delivery, Framed, ToldBy};
 pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};

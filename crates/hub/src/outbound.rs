@@ -118,29 +118,38 @@ impl Outbound {
 
     /// Appends another queue, which nothing was taken of.
     pub(crate) fn append(&mut self, mut other: Self) {
-        assert_eq!(other.taken, 0, "the peer has nothing of it");
+        // Nothing is sent of what is kept for a client that connects.
+        debug_assert_eq!(other.taken, 0, "the peer has nothing of it");
         self.cost += other.cost;
         self.chunks.append(&mut other.chunks);
     }
 
+    /// Whether the peer has a part of the first chunk, and not all of it.
+    pub(crate) fn is_taken_in_part(&self) -> bool {
+        self.taken > 0
+    }
+
     /// Puts `chunk` in front, from `offset` on. Nothing queued may have been taken in part.
     pub(crate) fn push_front(&mut self, chunk: Chunk, offset: usize) {
-        assert_eq!(self.taken, 0, "the peer has part of another chunk");
+        debug_assert_eq!(self.taken, 0, "the peer has part of another chunk");
         self.count(&chunk, offset);
         self.taken = offset;
         self.chunks.push_front(chunk);
     }
 
     fn count(&mut self, chunk: &Chunk, offset: usize) {
-        assert!(
+        debug_assert!(
             chunk.bytes().len() > offset,
-            "an empty chunk would never leave the queue"
+            "the hub queues no empty chunk"
         );
-        self.cost += u32::try_from(chunk.cost(offset)).expect("bounded by the outbound budget");
+        let cost = u32::try_from(chunk.cost(offset));
+        // One chunk is bounded by what a message, a page or a delivery may have: far less than 4 GiB.
+        self.cost += cost.expect("bounded by the outbound budget");
     }
 
-    /// Notes that the kernel took `bytes` from the front. Returns by how much the cost fell.
-    pub(crate) fn advance(&mut self, mut bytes: usize, now: Tick) -> u32 {
+    /// Notes that the kernel took `bytes` from the front. Returns by how much the cost fell, and how many bytes there were that
+    /// nothing was queued for.
+    pub(crate) fn advance(&mut self, mut bytes: usize, now: Tick) -> (u32, usize) {
         let before = self.cost;
         if bytes > 0 {
             self.progressed_at = now;
@@ -158,14 +167,12 @@ impl Outbound {
             self.chunks.pop_front();
             self.uncount(cost);
         }
-        assert!(
-            bytes == 0 || !self.chunks.is_empty(),
-            "the kernel takes no more than it is given"
-        );
-        before - self.cost
+        let beyond = if self.chunks.is_empty() { bytes } else { 0 };
+        (before - self.cost, beyond)
     }
 
     fn uncount(&mut self, cost: usize) {
+        // It was counted, in 32 bits.
         self.cost -= u32::try_from(cost).expect("no more than was counted");
     }
 
@@ -295,7 +302,8 @@ mod tests {
                 let whole = b"abcdefgh"[offset..].to_vec();
                 let first = first.min(whole.len());
                 let before = outbound.cost();
-                let fell = outbound.advance(first, Tick(0));
+                let (fell, beyond) = outbound.advance(first, Tick(0));
+                assert_eq!(beyond, 0);
                 assert_eq!(content(&outbound), whole[first..]);
                 assert_eq!(outbound.cost(), before - fell);
                 assert_eq!(outbound.cost(), outbound.recount());
@@ -372,9 +380,9 @@ mod tests {
         let cost = outbound.cost();
         outbound.push(Chunk::FinalChunk(b"close"[..].into()));
         assert_eq!(outbound.cost(), cost);
-        assert_eq!(outbound.advance(4, Tick(0)), cost);
+        assert_eq!(outbound.advance(4, Tick(0)), (cost, 0));
         assert_eq!(outbound.cost(), outbound.recount());
-        assert_eq!(outbound.advance(3, Tick(0)), 0);
+        assert_eq!(outbound.advance(5, Tick(0)), (0, 2));
         assert!(outbound.is_empty());
     }
 }

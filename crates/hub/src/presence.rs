@@ -4,7 +4,7 @@ use crate::ClientInfo;
 use crate::encoding::Encoding;
 use crate::frames::{Encode, FrameCache};
 use crate::publication::kind_of;
-use myriad_wire::centrifuge::Push;
+use myriad_wire::centrifuge::{Encoding as Format, Push};
 use myriad_wire::ws::Kind;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -73,7 +73,9 @@ impl Encode for Announcement {
 
     fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
         let protocol = encoding.protocol();
-        let format = protocol.format().expect("raw clients get no joins");
+        // Only clients with sessions ask for joins and leaves.
+        debug_assert!(protocol.format().is_some());
+        let format = protocol.format().unwrap_or(Format::Json);
         let client = self.event.info.client.to_string();
         let info = self.event.info.fields(&client);
         let push = match self.event.change {

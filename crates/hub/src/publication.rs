@@ -89,7 +89,8 @@ impl Publication {
     /// get it any more. Otherwise it would come late, and the next delta would have another base.
     #[must_use]
     pub fn without_offset_after(self, offset: u64) -> Self {
-        assert_eq!(self.offset(), 0);
+        // Its caller has just made it so.
+        debug_assert_eq!(self.offset(), 0);
         Self {
             had_from: offset + 1,
             ..self
@@ -191,9 +192,9 @@ impl Publication {
 
     /// Appends it to a message of Centrifuge clients.
     pub(crate) fn write(&self, protocol: Protocol, form: DataForm, message: &mut Vec<u8>) {
-        let format = protocol
-            .format()
-            .expect("raw publications are written as they are");
+        // Those of `raw` are written as they are.
+        debug_assert!(protocol.format().is_some());
+        let format = protocol.format().unwrap_or(Format::Json);
         let offset = if self.keeps_position {
             self.position.offset
         } else {

@@ -148,11 +148,14 @@ impl<K: Clone + Eq + Hash> Tally<K> {
 
     /// One that was admitted has ended.
     pub fn leave(&mut self, key: &K) {
+        // An entry with something open stays. Without it nothing is counted that could be taken back.
+        debug_assert!(self.names.contains_key(key));
         let Some(&index) = self.names.get(key) else {
-            unreachable!("an entry with something open stays");
+            return;
         };
         let entry = &mut self.entries[index as usize];
-        entry.open -= 1;
+        debug_assert!(entry.open > 0);
+        entry.open = entry.open.saturating_sub(1);
         if entry.open > 0 {
             return;
         }

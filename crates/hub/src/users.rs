@@ -188,6 +188,8 @@ impl UserIndex {
     /// Puts another session, or `NONE`, where a user's first session stands in its bucket.
     fn replace_first(&mut self, sessions: &mut Slab<Session>, first: u32, successor: u32) {
         let user = sessions[first].user.as_deref();
+        // The lists of users are links between records. One without a user is another session's record: every further step could
+        // name a stranger, so the process ends.
         let bucket = self.bucket_of(user.expect("a listed session has a user"));
         let mut before = self.head(bucket);
         if before == first {
@@ -209,6 +211,7 @@ impl UserIndex {
         while first != NONE {
             let following = sessions[first].user_links.link;
             let user = sessions[first].user.as_deref();
+            // As in `replace_first`.
             let bucket = self.bucket_of(user.expect("a listed session has a user"));
             debug_assert!(bucket == added || bucket == split);
             sessions[first].user_links.link = self.replace_head(bucket, first);

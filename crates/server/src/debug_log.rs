@@ -5,8 +5,8 @@
 
 use crate::shards::monotonic_now;
 use myriad_shard::{
-    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Mesh, Now,
-    Payload, Position, PublishRefused, RefusedCommand,
+    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Mesh,
+    NotedDefect, Now, Payload, Position, PublishRefused, RefusedCommand,
 };
 use myriad_units::counted;
 use std::collections::BTreeMap;
@@ -70,6 +70,7 @@ impl DebugLog {
             }
         }
         self.write_refusals(monotonic_now());
+        self.write_defects(monotonic_now());
         self.written_at = Instant::now();
         if self.written_at >= self.reported_at + REPORT_EVERY {
             self.report();
@@ -94,6 +95,24 @@ impl DebugLog {
         }
     }
 
+    /// Faults of this program that ended a connection or a channel.
+    fn write_defects(&self, now: Now) {
+        for shard in 0..self.mesh.shard_count() {
+            let defects = self.mesh.take_defects(shard, now);
+            for defect in defects.kept {
+                tracing::error!(target: "myriad::defects", "shard {shard}: {}", defect_sentence(&defect));
+            }
+            for ((file, line), count) in defects.left_out {
+                let times = counted(count, "time");
+                tracing::error!(target: "myriad::defects", "shard {shard}: the defect at {file}:{line} {times} more");
+            }
+            if defects.beyond > 0 {
+                let times = counted(defects.beyond, "time");
+                tracing::error!(target: "myriad::defects", "shard {shard}: other defects {times} more");
+            }
+        }
+    }
+
     fn report(&mut self) {
         self.reported_at = Instant::now();
         self.publishes.report();
@@ -111,8 +130,30 @@ impl Drop for DebugLog {
         self.write();
         // What the second under way has left out is told as well: there is no later one.
         self.write_refusals(Now(u64::MAX));
+        self.write_defects(Now(u64::MAX));
         self.report();
     }
+}
+
+/// What was wrong, what was going on, what ended, and what to do.
+fn defect_sentence(defect: &NotedDefect) -> String {
+    let NotedDefect {
+        scope,
+        statement,
+        at: (file, line),
+        circumstances,
+    } = defect;
+    let ended = match *scope {
+        "connection" => "the connection was ended, and its client told to come back",
+        "channel" => "the channel's subscriptions on this shard were ended, to be made anew",
+        "home" => {
+            "the channel was forgotten, and all its subscriptions were ended, to be made anew"
+        }
+        _ => "a message was dropped",
+    };
+    format!(
+        "a defect of this server: not true that {statement:?} ({file}:{line}), {circumstances}: {ended}. Please report it"
+    )
 }
 
 /// Refused connections are warnings, because their clients see nothing of the server. Commands are the clients' errors.
@@ -320,6 +361,7 @@ impl PublishLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_shard::DefectScope;
 
     #[test]
     fn what_was_left_out_is_counted_by_kind() {
@@ -333,5 +375,24 @@ mod tests {
             suppressed_sentence(&suppressed).unwrap(),
             "1,208 lines suppressed: 1,200 accepted, 7 closed (client), 1 closed (full)"
         );
+    }
+
+    #[test]
+    fn a_defect_says_what_was_going_on_and_what_ended() {
+        let defect = |scope| NotedDefect {
+            scope,
+            statement: "the connection has a session",
+            at: ("crates/hub/src/hub/sessions.rs", 72),
+            circumstances: "in Messages of a turn".to_owned(),
+        };
+        let sentence = defect_sentence(&defect("connection"));
+        assert_eq!(
+            sentence,
+            "a defect of this server: not true that \"the connection has a session\" (crates/hub/src/hub/sessions.rs:72), \
+             in Messages of a turn: the connection was ended, and its client told to come back. Please report it"
+        );
+        let ends = DefectScope::LABELS.map(|scope| defect_sentence(&defect(scope)));
+        let distinct: std::collections::BTreeSet<_> = ends.iter().collect();
+        assert_eq!(distinct.len(), ends.len());
     }
 }

@@ -200,10 +200,9 @@ impl<R: Reactor> Shard<R> {
     /// The kernel did not take all of a frame: the unsent tail goes in front of the connection's queue.
     fn note_unfinished(&mut self, target: Target, sent: Sent, run: &Run, now: Now) {
         let index = target.connection;
-        let key = self
-            .hub
-            .key_of(index)
-            .expect("closes wait for the end of the turn");
+        let Some(key) = self.hub.key_of(index) else {
+            return self.note_defect_of(index, "closes wait for the end of the turn");
+        };
         let happening = match sent {
             Sent::All => Happening::BatchTaken,
             Sent::Partly(0) => Happening::BatchRefused,
@@ -329,8 +328,13 @@ impl<R: Reactor> Shard<R> {
 
     /// Sends connections of one transport their ping: one frame, shared by all.
     fn ping(&mut self, due: &[(Transport, u32)], now: Now) {
-        let methods = Methods::<R>::of(due[0].0);
-        let frame: Arc<[u8]> = (methods.ping)().into();
+        let Some(&(transport, first)) = due.first() else {
+            return;
+        };
+        let Some(ping) = Methods::<R>::of(transport).ping else {
+            return self.note_defect_of(first, "a reader of a stream has other pings");
+        };
+        let frame: Arc<[u8]> = ping().into();
         self.metrics().pings.add(due.len() as u64);
         let due: Vec<u32> = due.iter().map(|&(_, index)| index).collect();
         self.send_alike(&due, &frame, now);

@@ -142,7 +142,7 @@ impl<R: Reactor> Shard<R> {
             | Message::HandedBack
             | Message::Emulated(_)
             | Message::Settings(_)
-            | Message::Drain { .. } => unreachable!("for the shard"),
+            | Message::Drain { .. } => self.note_defect_of_message("the message is for a home"),
         }
     }
 
@@ -187,7 +187,7 @@ impl<R: Reactor> Shard<R> {
                 },
                 HomeEffect::HistoryRemoved { asker } => match asker {
                     Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::HistoryRemoved),
-                    Asker::Session(_) => unreachable!("no client removes history"),
+                    Asker::Session(_) => self.note_defect_of_message("no client removes history"),
                 },
                 HomeEffect::Joined {
                     shard,

@@ -18,6 +18,7 @@ mod access;
 mod asks;
 mod check;
 mod closing;
+mod defects;
 mod delivery;
 mod drain;
 mod events;
@@ -47,6 +48,7 @@ pub use access::{
     Refreshed, Refusal, SubscribeGrant, TokenFault, Tokens, Verdict,
 };
 pub use asks::{Ask, AskAnswer, AskingClient, Question};
+pub use defects::{DefectLines, NotedDefect};
 pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
     Refusals, RefusedCommand,
@@ -77,12 +79,13 @@ pub use transport::{EMULATION, ShardRequests};
 pub use myriad_hub::{
     AppendToStream, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions, ChannelPattern,
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
-    Content, CreateStream, DataFormat, Epoch, Framing, FromNode, Headers, HistoryAnswer,
-    JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now, Partitions, Payload,
-    Permit, PersonalChannel, Position, PresenceEvent, Producer, ProducerPosition, ReadFrom,
-    ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
-    StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
-    StreamState, Submission, Ticket, TokenIdentity, Told, Transport, UserHasher, Wanting, Wish,
+    Content, CreateStream, DataFormat, DefectScope, Epoch, Framing, FromNode, Headers,
+    HistoryAnswer, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now,
+    Partitions, Payload, Permit, PersonalChannel, Plant, Position, PresenceEvent, Producer,
+    ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since,
+    SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage,
+    StreamRead, StreamRefused, StreamState, Submission, Ticket, TokenIdentity, Told, Transport,
+    UserHasher, Wanting, Wish,
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;

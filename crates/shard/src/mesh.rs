@@ -5,6 +5,7 @@ mod with_broker;
 pub use with_broker::{BrokerTask, LogSettings};
 
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskPools, Question};
+use crate::defects::{DefectLines, DefectLog, NotedDefect};
 use crate::events::{
     ConnectionEvent, ConnectionName, Event, EventKind, EventLog, Events, Refusals,
 };
@@ -42,13 +43,18 @@ pub trait ControlPlane: Send + Sync {
 
     /// Something is to be done by the broker that orders channels: only a mesh of [`Mesh::with_broker`] calls this, on any thread.
     fn submit(&self, task: BrokerTask) {
-        unreachable!("a control plane without a broker was given {task:?}");
+        // Nobody would answer the publisher but its own deadline.
+        debug_assert!(false, "a control plane without a broker was given {task:?}");
     }
 
     /// A client asks for a channel's members, and this node is one of several: [`Mesh::answer_members`] answers, once, for all other
     /// nodes. Only a mesh of [`Mesh::with_broker`] calls this, on the thread of the client's shard.
     fn ask_members(&self, question: MembersQuestion) {
-        unreachable!("a control plane without other nodes was asked {question:?}");
+        // The client is answered at the question's deadline.
+        debug_assert!(
+            false,
+            "a control plane without other nodes was asked {question:?}"
+        );
     }
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
@@ -231,6 +237,8 @@ struct Inner {
     metrics: Box<[Metrics]>,
     /// What happened to the connections of each shard.
     events: Box<[Mutex<EventLog>]>,
+    /// Statements that did not hold, by the shard that noted them.
+    defects: Box<[Mutex<DefectLog>]>,
     /// What an application may be told, by the shard that noted it.
     notices: Box<[Mutex<Notices>]>,
     limits: ProcessLimits,
@@ -310,6 +318,7 @@ impl Mesh {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
         let metrics = wakers.iter().map(|_| Metrics::default()).collect();
         let events = wakers.iter().map(|_| Mutex::default()).collect();
+        let defects = wakers.iter().map(|_| Mutex::default()).collect();
         let notices = wakers.iter().map(|_| Mutex::default()).collect();
         let inbox = |waker| Inbox {
             messages: Mutex::default(),
@@ -320,6 +329,7 @@ impl Mesh {
             inboxes: wakers.into_iter().map(inbox).collect(),
             metrics,
             events,
+            defects,
             notices,
             limits,
             epoch,
@@ -758,6 +768,22 @@ impl Mesh {
 
     pub(crate) fn note_event(&self, shard: usize, event: Event, now: Now) {
         self.events(shard).note(event, now);
+    }
+
+    /// Takes the lines about defects of a shard since the last call: at most one a second for each statement.
+    #[must_use]
+    pub fn take_defects(&self, shard: usize, now: Now) -> DefectLines {
+        self.defects(shard).take(now)
+    }
+
+    /// Notes a defect for the log.
+    pub fn note_defect(&self, shard: usize, defect: NotedDefect, now: Now) {
+        self.defects(shard).note(defect, now);
+    }
+
+    fn defects(&self, shard: usize) -> MutexGuard<'_, DefectLog> {
+        let defects = &self.0.defects[shard];
+        defects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what a shard has noted for an application since the last call; nothing unless [`crate::Settings::notices`] asks for it.

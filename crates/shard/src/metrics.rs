@@ -1,7 +1,7 @@
 //! What a shard counts. One writer, the shard; readers sum over shards.
 
 use crate::limits::Limit;
-use myriad_hub::{CloseReason, Transport};
+use myriad_hub::{CloseReason, DefectScope, Transport};
 use myriad_wire::centrifuge::ErrorCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -158,6 +158,10 @@ pub struct Metrics {
     pub pings: Count,
     /// Connections ended, by [`CLOSE_REASONS`].
     pub closes: [Count; CLOSE_REASONS.len()],
+    /// Statements about connections, channels and messages that did not hold, by [`DefectScope::LABELS`].
+    pub defects: [Count; DefectScope::LABELS.len()],
+    /// More of them, about what had one in the same turn, or too many for one turn.
+    pub defects_left_out: Count,
     /// Gauge: bytes buffered for connections, in outbound queues and as partial input.
     pub buffered_bytes: Count,
     /// Time that turns took, without waiting for events.

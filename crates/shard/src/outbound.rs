@@ -30,10 +30,10 @@ impl<R: Reactor> Shard<R> {
 
     fn flush_batch(&mut self, batch: &[u32], now: Now) {
         for (index, outcome) in self.send_queues(batch, now) {
-            let key = self
-                .hub
-                .key_of(index)
-                .expect("closes wait for the end of the turn");
+            let Some(key) = self.hub.key_of(index) else {
+                self.note_defect_of(index, "closes wait for the end of the turn");
+                continue;
+            };
             match outcome {
                 Sent::All => {}
                 Sent::Partly(_) => self.await_writable(key),

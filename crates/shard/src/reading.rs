@@ -180,14 +180,19 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn await_join(&mut self, key: Key, reading: Box<Reading>) {
-        let subscription = self.subscription_of(key, &reading);
+        let Some(subscription) = self.subscription_of(key, &reading) else {
+            return;
+        };
         self.hub.set_waiting(subscription);
         self.reads.under_way.insert(key.index, reading);
     }
 
-    fn subscription_of(&self, key: Key, reading: &Reading) -> SubscriptionId {
+    fn subscription_of(&self, key: Key, reading: &Reading) -> Option<SubscriptionId> {
         let subscription = self.hub.find_subscription(key.index, &reading.channel);
-        subscription.expect("a live reader has a subscription")
+        if subscription.is_none() {
+            self.note_defect_of(key.index, "a live reader has a subscription");
+        }
+        subscription
     }
 
     /// The channel of a live request has joined.
@@ -204,7 +209,9 @@ impl<R: Reactor> Shard<R> {
 
     /// Answers, or holds, a live request if the shard knows enough. Otherwise asks the home.
     fn read_joined(&mut self, key: Key, reading: Box<Reading>, now: Now) {
-        let subscription = self.subscription_of(key, &reading);
+        let Some(subscription) = self.subscription_of(key, &reading) else {
+            return;
+        };
         self.hub.set_waiting(subscription);
         let Some(known) = self.hub.known_stream(&reading.channel) else {
             return self.ask_stream(key, reading);
@@ -266,7 +273,9 @@ impl<R: Reactor> Shard<R> {
 
     fn tell_page(&mut self, key: Key, mut reading: Box<Reading>, page: StreamPage, now: Now) {
         if reading.live != Live::No {
-            let subscription = self.subscription_of(key, &reading);
+            let Some(subscription) = self.subscription_of(key, &reading) else {
+                return;
+            };
             let state = &page.state;
             let is_open = self.is_open(&reading.channel);
             self.hub
@@ -310,9 +319,12 @@ impl<R: Reactor> Shard<R> {
             hit!(ReadRefused);
             return self.refuse(key, Refused::revoked(), now);
         }
+        let Some(subscription) = self.subscription_of(key, reading) else {
+            return;
+        };
         hit!(Park);
         let reader = Reader {
-            subscription: self.subscription_of(key, reading),
+            subscription,
             last,
             cursor: reading.cursor,
             variant: reading.variant,

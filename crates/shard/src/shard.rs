@@ -1,5 +1,6 @@
 //! The shard's state, and its turn: it changes every group of the state, and hands each step of the turn to its file.
 
+use crate::defects::Step;
 use crate::drain::Drain;
 use crate::events::ConnectionEvent;
 use crate::input::Inputs;
@@ -124,6 +125,8 @@ pub struct Shard<R: Reactor> {
     pub(crate) admission: Admission,
     pub(crate) messages: Messages,
     pub(crate) turn_end: TurnEnd,
+    /// The step of the turn that is under way, for the line about a defect.
+    pub(crate) step: Step,
     completions: Completions,
     /// When the turn began that [`Shard::wait`] has not recorded yet.
     turned_at: Option<Now>,
@@ -218,6 +221,7 @@ impl<R: Reactor> Shard<R> {
             },
             messages: Messages::default(),
             turn_end: TurnEnd::default(),
+            step: Step::default(),
             completions: Completions::new(),
             turned_at: None,
             settings,
@@ -303,6 +307,7 @@ impl<R: Reactor> Shard<R> {
     /// One pass: completions, inbox, timers, deliveries, what they queued, closes.
     pub fn turn(&mut self, now: Now) -> Turn {
         self.turned_at = Some(now);
+        self.step = Step::Completions;
         self.hub.begin_turn(now.tick());
         hit!(LoopbackAfterClose if !self.messages.loopback.is_empty());
         let empty = Completions {
@@ -321,19 +326,26 @@ impl<R: Reactor> Shard<R> {
         self.completions = completions;
         self.begin_next(now);
         self.run_pending_handovers();
+        self.step = Step::Messages;
         self.handle_home_time(now);
         self.ask_questions();
         self.handle_messages(now);
+        self.step = Step::Orders;
         self.run_orders(now);
         self.reload(now);
         self.say_round(now);
         self.walk();
+        self.step = Step::Timers;
         self.handle_timers(now);
         self.handle_ask_deadlines(now);
+        self.step = Step::Deliveries;
         self.deliver(now);
         let drained = self.poll_drain(now);
+        self.step = Step::Flush;
         self.flush(now);
+        self.step = Step::End;
         self.close_answered(now);
+        self.end_defective(now);
         self.run_pending_closes();
         self.send_leaves();
         self.note_gauges();

@@ -34,8 +34,8 @@ use myriad_wheel::Key;
 pub(crate) struct Methods<R: Reactor> {
     /// Handles bytes from the client.
     handle_input: fn(&mut Shard<R>, Key, &mut [u8], Now),
-    /// The bytes of a ping, the same for all clients. What counts is that something comes back.
-    pub(crate) ping: fn() -> Vec<u8>,
+    /// The bytes of a ping, the same for all clients. What counts is that something comes back. None where clients differ.
+    pub(crate) ping: Option<fn() -> Vec<u8>>,
     /// The last bytes to a client, which say why its connection ends.
     pub(crate) close: fn(CloseReason) -> Vec<u8>,
     /// The last bytes to a client whose connection the application ends.
@@ -43,6 +43,14 @@ pub(crate) struct Methods<R: Reactor> {
 }
 
 impl<R: Reactor> Methods<R> {
+    /// Of a connection that opened without a transport, which none does.
+    const UNOPENED: Self = Self {
+        handle_input: Shard::note_unopened,
+        ping: None,
+        close: |_| Vec::new(),
+        application_close: |_| Vec::new(),
+    };
+
     /// The methods of an open connection's transport.
     pub(crate) fn of(transport: Transport) -> Self {
         match transport {
@@ -58,7 +66,7 @@ impl<R: Reactor> Methods<R> {
             Transport::UniHttpStream => Self::UNI_HTTP_STREAM,
             Transport::LongPoll => Self::LONG_POLL,
             Transport::Events => Self::EVENTS,
-            Transport::Http => unreachable!("a connection opens with a transport"),
+            Transport::Http => Self::UNOPENED,
         }
     }
 }
@@ -78,6 +86,10 @@ pub(crate) fn told(transport: Transport, reason: CloseReason) -> (u16, &'static 
 }
 
 impl<R: Reactor> Shard<R> {
+    fn note_unopened(&mut self, key: Key, _bytes: &mut [u8], _now: Now) {
+        self.note_defect_of(key.index, "a connection opens with a transport");
+    }
+
     /// Bytes of an open connection.
     pub(crate) fn handle_input(&mut self, key: Key, bytes: &mut [u8], now: Now) {
         let methods = Methods::of(self.hub.connection(key.index).transport());

@@ -144,10 +144,12 @@ impl Home {
 
     /// A producer of a record's stream appends. Returns the number of this use.
     pub(super) fn note_producer_use(&mut self, index: u32) -> u64 {
-        let key = self.channels.key_of(index).expect("a record in use");
         self.budget.producer_uses += 1;
         let number = self.budget.producer_uses;
-        self.budget.uses.push_back((key, number));
+        // A use of what has no record would be skipped later.
+        if let Some(key) = self.channels.key_of(index) {
+            self.budget.uses.push_back((key, number));
+        }
         number
     }
 
@@ -214,8 +216,9 @@ impl Home {
         if !history.is_listed {
             history.is_listed = true;
             let last_used = history.last_used;
-            let key = self.channels.key_of(index).expect("a record in use");
-            self.budget.idle.push_back((key, last_used));
+            if let Some(key) = self.channels.key_of(index) {
+                self.budget.idle.push_back((key, last_used));
+            }
         }
     }
 

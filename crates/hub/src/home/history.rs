@@ -18,6 +18,10 @@ struct Entry {
     bytes: u64,
 }
 
+/// A publication has an offset that its channel has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutOfOrder;
+
 /// What a history counts against the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holding {
@@ -112,16 +116,21 @@ impl History {
 
     /// Keeps the channel's next publication, which is as many ticks old. Returns the one before it, if nothing was delivered in
     /// between.
+    ///
+    /// # Errors
+    /// It has the offset of one that came before, or a lower one. It is not kept.
     pub(super) fn push(
         &mut self,
         offset: u64,
         content: Arc<Content>,
         age: u32,
         now: Now,
-    ) -> Option<Kept> {
+    ) -> Result<Option<Kept>, OutOfOrder> {
         let newest = self.entries.back();
         let last = newest.map_or(self.lost, |entry| entry.kept.offset);
-        assert!(last < offset, "an order has each offset once");
+        if last >= offset {
+            return Err(OutOfOrder);
+        }
         let base = newest
             .filter(|_| !self.is_base_stale)
             .map(|entry| entry.kept.clone());
@@ -136,7 +145,7 @@ impl History {
         if self.entries.len() > self.size_max {
             self.pop_oldest();
         }
-        base
+        Ok(base)
     }
 
     /// Notes a version, unless it is not later than the one before it.

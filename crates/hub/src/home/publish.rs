@@ -2,6 +2,7 @@
 
 use super::batch::{Accepted, WaitingBatch};
 use super::{Home, HomeEffect, Kept, ShardSet, Submission};
+use crate::defects::DefectScope;
 use crate::time::ticks;
 use crate::{Asker, Content, Delivery, Now, Position};
 use myriad_wheel::Tick;
@@ -140,8 +141,14 @@ impl Home {
         let base = history.push(offset, Arc::clone(content), age, now);
         let after = history.holding();
         self.budget.note(before, after);
-        let key = self.channels.key_of(index).expect("a record in use");
-        self.budget.note_kept(key, offset);
+        let Ok(base) = base else {
+            let scope = DefectScope::Home(Arc::clone(&self.channels[index].name));
+            self.defects.note(scope, "an order has each offset once");
+            return (position, None);
+        };
+        if let Some(key) = self.channels.key_of(index) {
+            self.budget.note_kept(key, offset);
+        }
         (position, base.filter(|_| offers_delta))
     }
 

@@ -4,8 +4,9 @@ use super::batch::WaitingBatch;
 use super::history::History;
 use super::streams::{Stream, StreamHolding};
 use super::user_counts::UserCounts;
-use super::{Home, ShardSet};
-use crate::{ChannelOptions, Epoch, LogId, Now, Position};
+use super::{Home, HomeEffect, ShardSet};
+use crate::defects::DefectScope;
+use crate::{ChannelOptions, Delivery, Epoch, LogId, Now, Position};
 use myriad_wheel::{Timed, Timer};
 use std::sync::Arc;
 
@@ -162,7 +163,18 @@ impl Home {
     pub(super) fn forget(&mut self, index: u32) {
         self.wheel.disarm(&mut self.channels, index);
         let record = self.channels.remove(index);
-        assert!(record.subscribed.is_empty() && record.batch.is_none());
+        if !record.subscribed.is_empty() || record.batch.is_some() {
+            // Who has subscribed is told to do it anew, and finds a channel that begins.
+            let scope = DefectScope::Home(Arc::clone(&record.name));
+            self.defects.note(
+                scope,
+                "a channel is forgotten that nobody has subscribed to",
+            );
+            let delivery = Delivery::Lost(Arc::clone(&record.name));
+            let shards = record.subscribed;
+            self.effects
+                .push_back(HomeEffect::Deliver { delivery, shards });
+        }
         self.names.remove(&record.name);
         if record.history.is_some() {
             self.note_forgotten(&record);

@@ -1,5 +1,6 @@
 //! Cases by hand. `model` has random operations.
 
+mod defects;
 mod elsewhere;
 mod logs;
 mod model;

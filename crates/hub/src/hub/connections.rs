@@ -3,6 +3,7 @@
 use super::Hub;
 use crate::Now;
 use crate::connection::{Connection, Phase};
+use crate::defects::DefectScope;
 use myriad_wheel::Key;
 use std::sync::Arc;
 
@@ -68,11 +69,14 @@ impl Hub {
     /// The request is answered with 101: deliveries may begin, and so do pings.
     pub fn admit(&mut self, index: u32, now: Now) {
         let connection = &mut self.connections[index];
-        assert!(matches!(
-            connection.phase,
-            Phase::Handshake | Phase::Joining
-        ));
-        assert_eq!(connection.joins_pending, 0);
+        let is_new = matches!(connection.phase, Phase::Handshake | Phase::Joining);
+        if !is_new || connection.joins_pending != 0 {
+            self.defects.note(
+                DefectScope::Connection(index),
+                "a connection opens once, when all its channels have joined",
+            );
+            return;
+        }
         connection.phase = Phase::Open;
         self.arm_open(index, now);
     }

@@ -4,6 +4,7 @@ use super::Hub;
 use crate::channel::{Backlog, Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
 use crate::connection::{Connection, Phase, Transport};
+use crate::defects::DefectScope;
 use crate::delivery::{Delivery, Framed, Had, ToldBy};
 use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
@@ -72,10 +73,11 @@ impl Hub {
             }
         }
         if delivery.had_by(record.last_offset) == Had::All {
-            assert!(
-                matches!(delivery, Delivery::Batch(_)),
-                "a home delivers in order, each publication once"
-            );
+            if !matches!(delivery, Delivery::Batch(_)) {
+                let scope = DefectScope::Channel(Arc::clone(&record.name));
+                self.defects
+                    .note(scope, "a home delivers in order, each publication once");
+            }
             hit!(BatchBeforeJoin);
             return false;
         }
@@ -122,12 +124,12 @@ impl Hub {
             hit!(DeliverWhileJoining);
             return None;
         };
-        for publication in delivery.publications() {
-            assert_eq!(
-                publication.position().epoch,
-                epoch,
-                "a home keeps its epoch while shards are joined"
-            );
+        let mut publications = delivery.publications().iter();
+        if publications.any(|publication| publication.position().epoch != epoch) {
+            let scope = DefectScope::Channel(Arc::clone(delivery.channel()));
+            self.defects
+                .note(scope, "a home keeps its epoch while shards are joined");
+            return None;
         }
         Some(channel)
     }
@@ -215,8 +217,12 @@ impl Hub {
         if record.cursor == 0 && record.slow_consumer != SlowConsumer::KeepLatest {
             record.merge_deliveries(merged_max);
         }
-        let delivery = record.deliveries.front().cloned();
-        let delivery = delivery.expect("a channel is listed while it delivers");
+        let Some(delivery) = record.deliveries.front().cloned() else {
+            let scope = DefectScope::Channel(Arc::clone(&record.name));
+            self.defects
+                .note(scope, "a channel is listed while it delivers");
+            return None;
+        };
         let is_presence = matches!(delivery, Delivery::Presence(_));
         let count = if is_presence {
             record.observers.len()
@@ -435,27 +441,21 @@ impl Hub {
 
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let record = &mut self.channels[channel];
+        // `poll_delivery` has found one.
         let finished = record.deliveries.pop_front();
-        let finished = finished.expect("a delivery was under way");
-        let bytes = record.backlog.remove(&finished);
+        let bytes = finished
+            .as_ref()
+            .map_or(0, |finished| record.backlog.remove(finished));
         record.cursor = 0;
         if let Some(side) = &mut record.stream {
             side.forget_made();
         }
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.
-        if record.tombstones > 0 {
-            record.tombstones = 0;
-            hit!(TombstonesRemoved);
-            record.members.retain(|member| *member != Member::TOMBSTONE);
-            for (index, member) in record.members.iter().enumerate() {
-                self.subscriptions[member.subscription].member_index =
-                    u32::try_from(index).expect("fewer than connections");
-            }
-        }
+        self.compact_members(channel);
         self.compact_observers(channel);
         // A join or a leave visits observers only, so it says nothing about most members.
-        if !matches!(finished, Delivery::Presence(_)) {
+        if !matches!(finished, Some(Delivery::Presence(_))) {
             self.update_pace(channel, bytes);
         }
         let record = &mut self.channels[channel];
@@ -464,6 +464,20 @@ impl Hub {
         } else if !record.has_members() {
             hit!(LastLeavesInDelivery);
             self.note_empty(channel, emptied_channels);
+        }
+    }
+
+    /// Removes the entries of members that left. No cursor may be active.
+    pub(super) fn compact_members(&mut self, channel: u32) {
+        let record = &mut self.channels[channel];
+        if record.tombstones == 0 {
+            return;
+        }
+        record.tombstones = 0;
+        hit!(TombstonesRemoved);
+        record.members.retain(|member| *member != Member::TOMBSTONE);
+        for (index, member) in (0..).zip(&record.members) {
+            self.subscriptions[member.subscription].member_index = index;
         }
     }
 

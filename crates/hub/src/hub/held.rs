@@ -119,6 +119,9 @@ impl Hub {
         if !self.holds(index) {
             return self.enqueue(index, chunk);
         }
+        if self.is_empty_chunk(index, chunk.bytes()) {
+            return Ok(());
+        }
         self.try_reserve_outbound(index, chunk.cost(0))?;
         if let Some(held) = self.held.get_mut(&index) {
             held.chunks.push(chunk);

@@ -5,7 +5,6 @@
 
 use super::Hub;
 use crate::channel::{Channel, Member};
-use myriad_wheel::Key;
 
 /// Deliveries of one channel that may wait on a shard before a join or a leave is dropped. Permits bound publications. Clients
 /// that come and go need no permit, so this bounds their announcements.
@@ -46,10 +45,10 @@ impl Hub {
 
     /// Lists a subscription that gets joins and leaves from now on.
     pub(super) fn add_observer(&mut self, subscription: u32) {
-        let key = self.subscriptions.key_of(subscription);
-        let key: Key = key.expect("a live subscription");
-        let channel = self.subscriptions[subscription].channel;
-        self.channels[channel].observers.push(key);
+        if let Some(key) = self.subscriptions.key_of(subscription) {
+            let channel = self.subscriptions[subscription].channel;
+            self.channels[channel].observers.push(key);
+        }
     }
 
     /// The member behind an entry of the list; none if its subscription has ended.

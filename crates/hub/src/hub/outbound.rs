@@ -3,6 +3,7 @@
 use super::Hub;
 use crate::CloseReason;
 use crate::connection::Connection;
+use crate::defects::DefectScope;
 use crate::marks::{self, Set, hit};
 use crate::outbound::{Chunk, Outbound, Overflow};
 use myriad_wheel::NONE;
@@ -14,10 +15,22 @@ impl Hub {
     /// # Errors
     /// A budget is spent: nothing was queued, and the connection must be closed.
     pub fn enqueue(&mut self, index: u32, chunk: Chunk) -> Result<(), Overflow> {
+        if self.is_empty_chunk(index, chunk.bytes()) {
+            return Ok(());
+        }
         let outbound = self.reserve_outbound(index, chunk.cost(0))?;
         self.outbounds[outbound].push(chunk);
         self.list_for_flush(index);
         Ok(())
+    }
+
+    /// An empty chunk would never leave its queue.
+    pub(super) fn is_empty_chunk(&self, index: u32, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            self.defects
+                .note(DefectScope::Connection(index), "a chunk has bytes");
+        }
+        bytes.is_empty()
     }
 
     /// As [`Hub::enqueue`], for what a client has asked for: where nothing else waits, `chunk` may be larger than the connection's
@@ -27,6 +40,9 @@ impl Hub {
     /// # Errors
     /// As [`Hub::enqueue`].
     pub fn enqueue_alone(&mut self, index: u32, chunk: Chunk) -> Result<(), Overflow> {
+        if self.is_empty_chunk(index, chunk.bytes()) {
+            return Ok(());
+        }
         let outbound = self.reserve_alone(index, chunk.cost(0))?;
         self.outbounds[outbound].push(chunk);
         self.list_for_flush(index);
@@ -36,6 +52,9 @@ impl Hub {
     /// Queues the answer or close frame with which a connection ends, whatever the budgets say; see
     /// [`Chunk::FinalChunk`].
     pub fn enqueue_final_chunk(&mut self, index: u32, bytes: Vec<u8>) {
+        if self.is_empty_chunk(index, &bytes) {
+            return;
+        }
         let outbound = self.outbound_made(index);
         self.outbounds[outbound].push(Chunk::FinalChunk(bytes.into()));
         self.list_for_flush(index);
@@ -60,6 +79,11 @@ impl Hub {
         } else {
             self.reserve_outbound(index, cost)?
         };
+        if self.outbounds[outbound].is_taken_in_part() {
+            self.release_buffered(cost);
+            self.note_broken_queue(index, "the peer has no part of another chunk");
+            return Ok(());
+        }
         hit!(TailAlone if !is_backpressured);
         hit!(TailInFront if is_backpressured);
         self.outbounds[outbound].push_front(chunk, offset);
@@ -169,7 +193,10 @@ impl Hub {
     /// Notes that the kernel took `bytes` of the queue. An empty queue is freed.
     pub fn advance_outbound(&mut self, index: u32, bytes: usize) {
         let outbound = self.connections[index].outbound;
-        let freed = self.outbounds[outbound].advance(bytes, self.turn_tick);
+        let (freed, beyond) = self.outbounds[outbound].advance(bytes, self.turn_tick);
+        if beyond > 0 {
+            self.note_broken_queue(index, "the kernel takes no more than it is given");
+        }
         self.release_buffered(freed as usize);
         self.free_if_empty(index);
     }

@@ -1,6 +1,7 @@
 //! Sessions of connections whose clients send commands.
 
 use super::Hub;
+use crate::defects::DefectScope;
 use crate::session::Session;
 use crate::{Now, SessionState};
 use myriad_wheel::NONE;
@@ -11,17 +12,19 @@ impl Hub {
     pub fn open_session(&mut self, index: u32, user: Option<Arc<str>>) {
         let session = self.sessions.insert(Session::new(index, user)).index;
         self.users.insert(&mut self.sessions, session);
-        let before = self.connections[index].set_session(session);
-        assert_eq!(
-            before, NONE,
-            "a session comes before the first subscription"
-        );
+        if self.connections[index].set_session(session) != NONE {
+            self.defects.note(
+                DefectScope::Connection(index),
+                "a session comes before the first subscription",
+            );
+        }
     }
 
     /// Says whose the session of a connection is, which has one.
     pub fn set_user(&mut self, index: u32, user: Option<Arc<str>>) {
-        let session = self.connections[index].session();
-        let session = session.expect("the connection has a session");
+        let Some(session) = self.session_index(index) else {
+            return;
+        };
         self.users.remove(&mut self.sessions, session);
         self.sessions[session].user = user;
         self.users.insert(&mut self.sessions, session);
@@ -55,8 +58,19 @@ impl Hub {
     /// The place of a connection's session in the order of [`Hub::session_from`].
     #[must_use]
     pub fn session_number(&self, index: u32) -> u32 {
+        self.session_index(index).unwrap_or(NONE)
+    }
+
+    /// The index of the session of a connection, which has one.
+    fn session_index(&self, index: u32) -> Option<u32> {
         let session = self.connections[index].session();
-        session.expect("the connection has a session")
+        if session.is_none() {
+            self.defects.note(
+                DefectScope::Connection(index),
+                "the connection has a session",
+            );
+        }
+        session
     }
 
     /// Users with a session. An anonymous one does not count.
@@ -68,14 +82,21 @@ impl Hub {
     /// The session of a connection, which has one.
     #[must_use]
     pub fn session(&self, index: u32) -> &Session {
-        let session = self.connections[index].session();
-        &self.sessions[session.expect("the connection has a session")]
+        match self.session_index(index) {
+            Some(session) => &self.sessions[session],
+            None => &self.no_session,
+        }
     }
 
     /// The session of a connection, which has one, to change.
     pub fn session_mut(&mut self, index: u32) -> &mut Session {
-        let session = self.connections[index].session();
-        &mut self.sessions[session.expect("the connection has a session")]
+        match self.session_index(index) {
+            Some(session) => &mut self.sessions[session],
+            None => {
+                self.spare_session = Session::default();
+                &mut self.spare_session
+            }
+        }
     }
 
     /// The connect command is answered: pings begin.

@@ -4,6 +4,7 @@ use super::Hub;
 use crate::Position;
 use crate::channel::SubscriptionFlags;
 use crate::channel::{Channel, Member, Membership, Subscription};
+use crate::defects::DefectScope;
 use crate::details::SubscriptionDetails;
 use crate::marks::hit;
 use myriad_wheel::{Key, NONE};
@@ -59,6 +60,7 @@ impl Hub {
         }
         let next = self.first_subscription(index);
         let record = &mut self.channels[channel];
+        // A connection is a member once, and connections have indices of 32 bits.
         let member_index =
             u32::try_from(record.members.len()).expect("fewer members than connections");
         let subscription = self
@@ -139,10 +141,16 @@ impl Hub {
     ) {
         let record = &mut self.subscriptions[subscription.0];
         let before = record.flags();
-        assert!(
-            flags.has(SubscriptionFlags::JOIN_LEAVE) || !before.has(SubscriptionFlags::JOIN_LEAVE),
-            "an observer stays one until its subscription ends"
-        );
+        let mut flags = flags;
+        if before.has(SubscriptionFlags::JOIN_LEAVE) && !flags.has(SubscriptionFlags::JOIN_LEAVE) {
+            flags = flags.with(SubscriptionFlags::JOIN_LEAVE);
+            let member_index = record.member_index;
+            let member = self.channels[record.channel].members[member_index as usize];
+            self.defects.note(
+                DefectScope::Connection(member.connection),
+                "an observer stays one until its subscription ends",
+            );
+        }
         let observes =
             !before.has(SubscriptionFlags::JOIN_LEAVE) && flags.has(SubscriptionFlags::JOIN_LEAVE);
         // Whether it has details is the hub's own to know.
@@ -161,7 +169,13 @@ impl Hub {
     /// A subscription that waited gets everything after `offset` from now on.
     pub fn end_waiting(&mut self, subscription: SubscriptionId, offset: u64) {
         let record = &mut self.subscriptions[subscription.0];
-        assert!(record.flags().has(SubscriptionFlags::WAITING));
+        if !record.flags().has(SubscriptionFlags::WAITING) {
+            let name = Arc::clone(&self.channels[record.channel].name);
+            self.defects.note(
+                DefectScope::Channel(name),
+                "a subscription is waited for once",
+            );
+        }
         record.set_flags(record.flags().without(SubscriptionFlags::WAITING));
         record.set_last(offset.max(record.last()));
     }
@@ -188,7 +202,12 @@ impl Hub {
             .details_mut(subscription)
             .filter
             .replace(Box::new(filter));
-        assert!(before.is_none(), "a subscription's filter never changes");
+        if let Some(before) = before {
+            self.release_buffered(before.bytes());
+            let scope = DefectScope::Channel(Arc::clone(self.channel_name(subscription)));
+            self.defects
+                .note(scope, "a subscription's filter never changes");
+        }
     }
 
     /// The subscriptions of a connection: the channel's name, and the flags.
@@ -300,12 +319,17 @@ impl Hub {
         record.membership = Membership::Joined { epoch };
         record.last_offset = offset;
         // A channel that joins has no deliveries, so its list of members has no tombstones.
-        for member in &record.members {
+        let members = record.members.iter();
+        for member in members.filter(|member| **member != Member::TOMBSTONE) {
+            let Some(key) = self.connections.key_of(member.connection) else {
+                let scope = DefectScope::Channel(Arc::clone(&record.name));
+                self.defects.note(scope, "a member is a live connection");
+                continue;
+            };
             self.subscriptions[member.subscription].set_last(offset);
             self.connections[member.connection].joins_pending -= 1;
-            let key = self.connections.key_of(member.connection);
             joined.push(Joined {
-                key: key.expect("a member is a live connection"),
+                key,
                 subscription: SubscriptionId(member.subscription),
                 position,
             });

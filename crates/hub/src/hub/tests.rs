@@ -2,11 +2,11 @@
 
 use super::Hub;
 use crate::{
-    Batch, ChannelOptions, Chunk, ClientIds, ClientInfo, CloseReason, Content, Delivery, Due,
-    Encoding, Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool, Position,
-    PresenceChange, PresenceEvent, Publication, Reader, SlowConsumer, StreamEnd, StreamEndKind,
-    Subscribed, SubscriptionFlags, SubscriptionId, Target, Ticket, Timing, ToldBy, Transport,
-    Variant,
+    Batch, ChannelOptions, Chunk, ClientIds, ClientInfo, CloseReason, Content, DefectScope,
+    Delivery, Due, Encoding, Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool,
+    Position, PresenceChange, PresenceEvent, Publication, Reader, SlowConsumer, StreamEnd,
+    StreamEndKind, Subscribed, SubscriptionFlags, SubscriptionId, Target, Ticket, Timing, ToldBy,
+    Transport, Variant,
 };
 use myriad_wheel::Tick;
 use myriad_wire::reads::Persistence;
@@ -1443,4 +1443,109 @@ proptest! {
         }
         world.finish();
     }
+}
+
+/// The scopes and statements of the defects that were noted.
+fn defects_of(hub: &mut Hub) -> Vec<(DefectScope, &'static str)> {
+    let (noted, more) = hub.take_defects();
+    assert_eq!(more, 0);
+    let noted = noted.into_iter();
+    noted
+        .map(|defect| (defect.scope, defect.statement))
+        .collect()
+}
+
+#[test]
+fn a_connection_without_its_session_has_an_empty_one_and_a_defect() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.survive_defects();
+    let index = member(&mut hub, "x");
+    hub.session_mut(index).state = crate::SessionState::Connected;
+    assert_eq!(hub.session(index).state, crate::SessionState::New);
+    assert!(!hub.take_pong(index), "nothing was kept");
+    let (noted, more) = hub.take_defects();
+    assert_eq!(more, 2, "about the same connection");
+    assert_eq!(noted[0].scope, DefectScope::Connection(index));
+    assert_eq!(noted[0].statement, "the connection has a session");
+    assert!(!hub.has_defects());
+    hub.check();
+}
+
+#[test]
+fn a_channel_with_a_defect_loses_its_members_in_slices() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.survive_defects();
+    let members: Vec<u32> = (0..5).map(|_| member(&mut hub, "x")).collect();
+    let other = member(&mut hub, "y");
+    for offset in 1..=2 {
+        assert!(hub.deliver(publication("x", offset)));
+    }
+    deliver_slice(&mut hub, 2);
+    hub.release(members[0], &mut Vec::new());
+    // What came before comes again.
+    assert!(!hub.deliver(publication("x", 1)));
+    let statement = "a home delivers in order, each publication once";
+    let scope = DefectScope::Channel("x".into());
+    assert_eq!(defects_of(&mut hub), [(scope, statement)]);
+    let mut emptied = Vec::new();
+    let dropped = hub.end_channel("x", &mut emptied);
+    assert_eq!(dropped.len(), 2);
+    assert_eq!(emptied.len(), 0);
+    hub.check();
+    let mut overflown = Vec::new();
+    while hub.is_delivering() {
+        hub.poll_delivery(2, &mut Vec::new(), &mut overflown, &mut emptied);
+    }
+    let lost = |connection: &u32| Overflown::Lost {
+        connection: *connection,
+        channel: "x".into(),
+    };
+    let mut expected: Vec<_> = members[1..].iter().map(lost).collect();
+    expected.sort_by_key(|one| format!("{one:?}"));
+    overflown.sort_by_key(|one| format!("{one:?}"));
+    assert_eq!(overflown, expected);
+    for &index in &members[1..] {
+        hub.release(index, &mut emptied);
+    }
+    assert_eq!(emptied, ["x".into()], "the home is told");
+    hub.check();
+    assert!(hub.deliver(publication("y", 1)));
+    assert_eq!(deliver_slice(&mut hub, 9), (vec![other], true));
+}
+
+#[test]
+fn publications_of_another_epoch_are_a_defect_of_their_channel() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.survive_defects();
+    member(&mut hub, "x");
+    let content = Arc::new(Content::new(Payload::Binary(b"1"[..].into())));
+    let position = Position {
+        epoch: Epoch::new(9),
+        offset: 1,
+    };
+    let publication = Publication::new("x".into(), position, content, Now(0), 1, None);
+    assert!(!hub.deliver(Delivery::Publication(Arc::new(publication))));
+    let statement = "a home keeps its epoch while shards are joined";
+    let scope = DefectScope::Channel("x".into());
+    assert_eq!(defects_of(&mut hub), [(scope, statement)]);
+}
+
+#[test]
+fn a_queue_that_the_peer_has_more_of_is_broken() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.survive_defects();
+    let index = member(&mut hub, "x");
+    hub.enqueue(index, Chunk::Owned(b"abc"[..].into()))
+        .expect("room");
+    hub.advance_outbound(index, 5);
+    assert!(hub.has_broken_queue(index));
+    let statement = "the kernel takes no more than it is given";
+    let scope = DefectScope::Connection(index);
+    assert_eq!(defects_of(&mut hub), [(scope.clone(), statement)]);
+    hub.forget_broken_queues();
+    assert!(!hub.has_broken_queue(index));
+    hub.enqueue(index, Chunk::Owned(Box::default()))
+        .expect("nothing is queued");
+    assert_eq!(defects_of(&mut hub), [(scope, "a chunk has bytes")]);
+    hub.check();
 }

@@ -13,7 +13,9 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use myriad_shard::{CLOSE_REASONS, Count, Distribution, Limit, Mesh, Metrics, REFUSALS, Transport};
+use myriad_shard::{
+    CLOSE_REASONS, Count, DefectScope, Distribution, Limit, Mesh, Metrics, REFUSALS, Transport,
+};
 use myriad_wire::centrifuge::ErrorCode;
 use process::OwnProcess;
 use prometheus_client::collector::Collector;
@@ -702,6 +704,23 @@ impl Shards {
         Ok(())
     }
 
+    /// What is to be zero for ever.
+    fn encode_defects(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let shards = self.mesh.metrics();
+        let defects = (
+            "defects",
+            None,
+            "Faults of the server that ended something instead of the process, by what they were about",
+        );
+        let mut family = describe(encoder, &defects, MetricType::Counter)?;
+        for (index, scope) in DefectScope::LABELS.into_iter().enumerate() {
+            let counts = shards.iter().map(|shard| shard.defects[index].value());
+            labelled_by(&mut family, "scope", scope, counts.sum())?;
+        }
+        let more = shards.iter().map(|shard| shard.defects_left_out.value());
+        labelled_by(&mut family, "scope", "repeated", more.sum())
+    }
+
     fn encode_rest(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let shards = self.mesh.metrics();
         let waiting = (
@@ -718,6 +737,7 @@ impl Shards {
             let count = shards.iter().map(|shard| shard.closes[index].value()).sum();
             labelled(&mut family, reason.label(), count)?;
         }
+        self.encode_defects(encoder)?;
         let errors = (
             "command_errors",
             None,

@@ -50,8 +50,9 @@ impl<R: Reactor> Shard<R> {
             Ok(()) => {}
         }
         if part.is_up_to_date {
-            let subscription = self.subscription_of(key, reading);
-            self.hub.begin_delivering(subscription, part.to);
+            if let Some(subscription) = self.subscription_of(key, reading) {
+                self.hub.begin_delivering(subscription, part.to);
+            }
         }
         // A client that has ended its side gets what there is. It cannot be told from one that is gone, and a stream of events has no
         // other end.

@@ -115,8 +115,9 @@ impl Asks {
         };
         if let Some(channel) = &waiting.channel {
             let name = (waiting.ticket.connection, channel.clone());
-            let before = self.behind.insert(name, Vec::new());
-            assert!(before.is_none(), "one command about a channel at a time");
+            // One command about a channel waits at a time. What waits behind another one would go with the first answer.
+            debug_assert!(!self.behind.contains_key(&name));
+            self.behind.entry(name).or_default();
         }
         *self.by_client.entry(waiting.ticket.connection).or_default() += 1;
         self.waiting.insert(id, waiting);
@@ -380,7 +381,7 @@ impl<R: Reactor> Shard<R> {
         };
         let format = format_of(self.hub.connection(key.index).transport());
         let Some(Ok(read)) = Decoder::new(format, &waiting.text).next() else {
-            unreachable!("it was read before");
+            return self.note_defect_of(key.index, "what was read once can be read again");
         };
         let channel = read.request.channel().to_owned();
         let handled = match (read.request, self.unrevoked(key, answer)) {

@@ -477,7 +477,10 @@ impl<R: Reactor> Shard<R> {
     pub(super) fn hold_message(&mut self, key: Key, message: &[u8], now: Now) {
         let reserved = self.hub.reserve_buffered(message.len());
         let Some(connecting) = self.sessions.connecting.get_mut(&key.index) else {
-            unreachable!("a client that connects is listed");
+            if reserved {
+                self.hub.release_buffered(message.len());
+            }
+            return self.note_defect_of(key.index, "a client that connects is listed");
         };
         let fits = connecting.held_bytes + message.len() <= HELD_BYTES_MAX;
         if reserved && fits {

@@ -234,12 +234,15 @@ impl<R: Reactor> Shard<R> {
         members_max: usize,
     ) -> MembersPage {
         let with_id = |(connection, subscription)| {
-            let key = self.hub.key_of(connection).expect("a member is live");
-            (self.client_id(key), key, subscription)
+            let Some(key) = self.hub.key_of(connection) else {
+                self.note_defect_of(connection, "a member is live");
+                return None;
+            };
+            Some((self.client_id(key), key, subscription))
         };
         let mut members: Vec<_> = self
             .present(channel)
-            .map(with_id)
+            .filter_map(with_id)
             .filter(|(id, ..)| after.is_none_or(|after| *id > after))
             .collect();
         let has_more = members.len() > members_max;
@@ -261,7 +264,7 @@ impl<R: Reactor> Shard<R> {
     /// A shard has answered, or all other nodes have. After the last answer the client is answered.
     pub(crate) fn handle_members_page(&mut self, name: u64, page: MembersPage, now: Now) {
         let Some(gather) = self.sessions.gathers.get_mut(&name) else {
-            unreachable!("each question is answered once");
+            return self.note_defect_of_message("each question is answered once");
         };
         gather.members.extend(page.members);
         gather.has_more |= page.has_more;
@@ -273,7 +276,7 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         let Some(gather) = self.sessions.gathers.remove(&name) else {
-            unreachable!("just found");
+            return;
         };
         self.sessions.questions.finish(gather.ticket.connection);
         let Some(key) = self.close_ticket(gather.ticket) else {

@@ -290,7 +290,9 @@ impl<R: Reactor> Shard<R> {
         }
         let subscribed = self.hub.subscribe(key.index, channel);
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
-            unreachable!("just subscribed");
+            self.note_defect_of(key.index, "it has just subscribed");
+            self.hub.release_buffered(filter_bytes);
+            return Err(ErrorCode::Internal);
         };
         let ready = match subscribed {
             Subscribed::Ready { position, .. } if ticket.is_none() => Some(position),

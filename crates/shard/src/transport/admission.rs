@@ -66,7 +66,9 @@ impl<R: Reactor> Shard<R> {
             hit!(RequestBehind);
             return self.keep_behind(key, bytes, now);
         }
-        let (response, mut early) = self.take_joining(key);
+        let Some((response, mut early)) = self.take_joining(key) else {
+            return;
+        };
         if early.len() + bytes.len() > EARLY_BYTES_MAX {
             hit!(EarlyTooMuch);
             let sentence = "Too much behind the request: wait for the 101 before you send frames.";
@@ -79,7 +81,9 @@ impl<R: Reactor> Shard<R> {
 
     /// All channels of a joining connection are confirmed.
     pub(crate) fn admit_joined(&mut self, key: Key, now: Now) {
-        let (response, mut early) = self.take_joining(key);
+        let Some((response, mut early)) = self.take_joining(key) else {
+            return;
+        };
         self.admit(key, response.into(), &mut early, now);
     }
 
@@ -93,10 +97,16 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The response and the early bytes of a joining connection. They are stored no longer.
-    fn take_joining(&mut self, key: Key) -> (Box<[u8]>, Vec<u8>) {
+    fn take_joining(&mut self, key: Key) -> Option<(Box<[u8]>, Vec<u8>)> {
         match self.inputs.take(&mut self.hub, key.index) {
-            Input::Joining { response, early } => (response, early),
-            _ => unreachable!("a connection that joins has its response waiting"),
+            Input::Joining { response, early } => Some((response, early)),
+            _ => {
+                self.note_defect_of(
+                    key.index,
+                    "a connection that joins has its response waiting",
+                );
+                None
+            }
         }
     }
 

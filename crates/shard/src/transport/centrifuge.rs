@@ -15,13 +15,13 @@ pub(super) const SHUTDOWN: DisconnectCode = DisconnectCode::Shutdown;
 impl<R: Reactor> Methods<R> {
     pub(super) const CENTRIFUGE_JSON: Self = Self {
         handle_input: Shard::handle_centrifuge_input,
-        ping: || ping_frame(Transport::CentrifugeJson),
+        ping: Some(|| ping_frame(Transport::CentrifugeJson)),
         close: close_frame,
         application_close: websocket::application_close_frame,
     };
     pub(super) const CENTRIFUGE_PROTOBUF: Self = Self {
         handle_input: Shard::handle_centrifuge_input,
-        ping: || ping_frame(Transport::CentrifugeProtobuf),
+        ping: Some(|| ping_frame(Transport::CentrifugeProtobuf)),
         close: close_frame,
         application_close: websocket::application_close_frame,
     };
@@ -29,14 +29,16 @@ impl<R: Reactor> Methods<R> {
 
 /// The format of a transport that speaks Centrifuge.
 pub(crate) fn format_of(transport: Transport) -> Format {
-    let format = protocol_of(transport).format();
-    format.expect("a transport with sessions")
+    debug_assert!(transport.has_sessions());
+    // Whoever asks has asked for the session before. Where there is none, that is noted, and the connection ends with the turn.
+    protocol_of(transport).format().unwrap_or(Format::Json)
 }
 
 /// What clients of a transport with sessions read.
 pub(crate) fn protocol_of(transport: Transport) -> Protocol {
-    let protocol = transport.protocol();
-    protocol.expect("a transport with sessions")
+    debug_assert!(transport.has_sessions());
+    // As in `format_of`.
+    transport.protocol().unwrap_or(Protocol::CentrifugeJson)
 }
 
 /// What applications call a transport with sessions, and its format.

@@ -11,7 +11,7 @@ use myriad_wire::ws::Kind;
 impl<R: Reactor> Methods<R> {
     pub(super) const ECHO: Self = Self {
         handle_input: Shard::handle_echo_input,
-        ping: websocket::ping_frame,
+        ping: Some(websocket::ping_frame),
         close: websocket::close_frame,
         application_close: websocket::application_close_frame,
     };

@@ -145,7 +145,7 @@ macro_rules! over_http {
     ($transport:ident) => {
         Self {
             handle_input: Shard::handle_bytes_behind_request,
-            ping: || ping_frame(Transport::$transport),
+            ping: Some(|| ping_frame(Transport::$transport)),
             close: |reason| end_for(Transport::$transport, reason),
             application_close: |close| end_by_application(Transport::$transport, close),
         }
@@ -199,7 +199,10 @@ impl<R: Reactor> Shard<R> {
         is_get: bool,
     ) -> Result<Opening, Refused> {
         let Some(length) = BodyLength::of(head) else {
-            unreachable!("a request that was checked has one length");
+            // The check of the request has refused that before.
+            let sentence =
+                "The request has more than one length: send one Content-Length, or chunks.";
+            return Err(Refused::new(400, "framing", sentence));
         };
         if is_get {
             if length != BodyLength::Bytes(0) {

@@ -10,7 +10,7 @@ use myriad_wheel::Key;
 impl<R: Reactor> Methods<R> {
     pub(super) const RAW: Self = Self {
         handle_input: Shard::handle_raw_input,
-        ping: websocket::ping_frame,
+        ping: Some(websocket::ping_frame),
         close: websocket::close_frame,
         application_close: websocket::application_close_frame,
     };

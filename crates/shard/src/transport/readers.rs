@@ -10,14 +10,16 @@ use myriad_wheel::Key;
 impl<R: Reactor> Methods<R> {
     pub(super) const LONG_POLL: Self = Self {
         handle_input: Shard::handle_behind,
-        ping: || unreachable!("a held request has a time-out instead"),
-        close: |_| unreachable!("what a reader is told last depends on it"),
+        ping: None,
+        // What a reader is told last depends on it: `last_of_reader`.
+        close: |_| Vec::new(),
         application_close: websocket::application_close_frame,
     };
     pub(super) const EVENTS: Self = Self {
         handle_input: Shard::ignore_behind,
-        ping: || unreachable!("its pings depend on the client"),
-        close: |_| unreachable!("what a reader is told last depends on it"),
+        ping: None,
+        // What a reader is told last depends on it: `last_of_reader`.
+        close: |_| Vec::new(),
         application_close: websocket::application_close_frame,
     };
 }

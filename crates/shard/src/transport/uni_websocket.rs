@@ -15,7 +15,7 @@ use myriad_wire::ws::Kind;
 impl<R: Reactor> Methods<R> {
     pub(super) const UNI_WEBSOCKET: Self = Self {
         handle_input: Shard::handle_uni_websocket_input,
-        ping: || [ping_frame(Transport::UniWebSocket), websocket::ping_frame()].concat(),
+        ping: Some(|| [ping_frame(Transport::UniWebSocket), websocket::ping_frame()].concat()),
         close: |reason| {
             let (code, sentence) = told(Transport::UniWebSocket, reason);
             let push = disconnect_push(Transport::UniWebSocket, code, sentence);

@@ -19,6 +19,7 @@ mod batches;
 mod compression;
 mod control;
 mod decoder;
+mod defects;
 mod desk;
 mod ending;
 mod ledger;

@@ -56,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) has_storms: bool,
     /// Some are refused who are no strangers to the limit of connections, and some are not even told so.
     pub(crate) limits_strangers: bool,
+    /// The test makes statements of the shards' own wrong.
+    pub(crate) plants_defects: bool,
     /// Nanoseconds since the process's epoch.
     pub(crate) start: u64,
 }
@@ -94,6 +96,7 @@ impl Plan {
             has_offers: true,
             has_storms,
             limits_strangers: false,
+            plants_defects: false,
             shards: prng.between(1, 4),
             sockets_max: *prng.pick(&[600, 600, 600, 20]),
             payload_bytes_max: (budget + budget / 4).min(kernel_bytes * 16).min(80_000),
@@ -157,6 +160,7 @@ impl Plan {
             has_offers: false,
             has_storms: false,
             limits_strangers: false,
+            plants_defects: false,
             start: 0,
         }
     }

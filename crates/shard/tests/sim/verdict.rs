@@ -145,6 +145,7 @@ impl Peer {
             }
             Some(1002 | 1007 | 1009) => self.fault_sent == code,
             Some(1013) => plan.is_tight(),
+            Some(3004 | 3010) => plan.plants_defects,
             // What the peer had part of was still sent.
             Some(3008) => {
                 let cost_max = unread + self.overhead_bytes_max(ledger);

@@ -21,10 +21,10 @@ impl Home {
     /// All channels of a log have lost something. Their histories begin again here, and their subscribers have to subscribe anew.
     /// That happens when a log lost what this home had not read: it may take long where there are many channels.
     fn lose_channels(&mut self, log: LogId, now: Now) {
-        let known = self
-            .logs
-            .of_mut(&Source::Log(log))
-            .expect("one of its logs");
+        // A log that this home does not read has no channels here.
+        let Some(known) = self.logs.of_mut(&Source::Log(log)) else {
+            return;
+        };
         known.forgotten = known.forgotten.max(known.offset);
         let Progress { epoch, offset, .. } = *known;
         let epoch = epoch.unwrap_or(self.settings.epoch);
@@ -38,7 +38,7 @@ impl Home {
     }
 
     /// One channel of a log has lost something.
-    pub(super) fn lose_channel(&mut self, channel: &str, log: LogId, now: Now) {
+    pub(in crate::home) fn lose_channel(&mut self, channel: &str, log: LogId, now: Now) {
         if let Some(index) = self.find_or_open(channel, now) {
             self.lose(index, self.read_position(log, channel), now);
         }

@@ -117,9 +117,11 @@ impl Producers {
         self.forget_old(now);
         let position = producer.position();
         let id = if let Some(known) = self.known.get_mut(&*producer.id) {
+            // A known producer is in the order.
             let id = self.order.remove(&known.used);
+            debug_assert!(id.is_some());
             (known.position, known.used, known.used_at) = (position, number, now);
-            id.expect("a known producer is in the order")
+            id.unwrap_or_else(|| producer.id.as_ref().into())
         } else {
             let id: Arc<str> = producer.id.as_ref().into();
             self.bytes += PRODUCER_BYTES + id.len() as u64;

@@ -3,16 +3,21 @@
 use super::EndedReader;
 use crate::channel::{Member, SubscriptionFlags};
 use crate::connection::{Phase, Transport};
+use crate::defects::DefectScope;
 use crate::delivery::Had;
-use crate::encoding::{DataForm, Encoding};
+use crate::encoding::{DataForm, Encoding, Protocol};
 use crate::hub::Hub;
 use crate::hub::deliveries::Target;
 use crate::marks::hit;
 use crate::outbound::Chunk;
-use crate::streams::{StreamPart, StreamSide};
+use crate::streams::{StreamPart, StreamSide, end_of_events};
 use crate::{Batch, CloseReason, Content, Epoch, Framed, Now, Overflown, Publication, StreamEnd};
 use myriad_wire::streams::MediaType;
 use std::sync::Arc;
+
+/// What a held request is answered whose stream is not known any more.
+const UNKNOWN_STREAM: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n";
 
 impl Hub {
     /// Where a reader's time-out belongs among others: those with equal keys get the same bytes.
@@ -35,11 +40,11 @@ impl Hub {
         let interval = settings.cursor_interval(now.tick());
         let own = self.readers.own_cursors.get(&index).copied();
         let record = &mut self.channels[channel];
-        let epoch = record.epoch();
         // At the end of its stream, what may have come since is of another one.
         let is_up_to_date = is_end || last >= record.last_offset;
-        let side = record.stream.as_mut();
-        let side = side.expect("a reader's stream is known");
+        let Some((epoch, side)) = record.as_stream() else {
+            return self.answer_of_unknown_stream(channel, encoding);
+        };
         let is_closed = is_end || side.is_closed && is_up_to_date;
         let media_type = Arc::clone(&side.media_type);
         let part = StreamPart {
@@ -62,6 +67,20 @@ impl Hub {
         side.made((last, last), Some(cursor), encoding, |_| tell(cursor))
     }
 
+    /// A reader's stream is not known, though it was when the reader began. Its client is told something whole, and comes back: its
+    /// channel ends here with the turn.
+    #[cold]
+    fn answer_of_unknown_stream(&self, channel: u32, encoding: Encoding) -> Arc<[u8]> {
+        let name = Arc::clone(&self.channels[channel].name);
+        self.defects
+            .note(DefectScope::Channel(name), "a reader's stream is known");
+        match encoding.protocol() {
+            Protocol::Events => end_of_events(encoding.variant().is_chunked()),
+            _ => UNKNOWN_STREAM.into(),
+        }
+        .into()
+    }
+
     /// The frame of a delivery for readers, all of whose publications have offsets.
     pub(in crate::hub) fn reader_frame(
         &mut self,
@@ -72,9 +91,11 @@ impl Hub {
         let settings = self.readers.settings;
         let interval = settings.cursor_interval(self.turn_tick);
         let record = &mut self.channels[channel];
-        let part = part_of(record.epoch(), delivery, record.last_offset);
-        let side = record.stream.as_mut();
-        let side = side.expect("a reader's stream is known");
+        let last_offset = record.last_offset;
+        let Some((epoch, side)) = record.as_stream() else {
+            return self.answer_of_unknown_stream(channel, encoding);
+        };
+        let part = part_of(epoch, delivery, last_offset);
         side.made((part.from, part.to), None, encoding, |side| {
             let cursor = side.cursor(interval);
             let part = part.of(&side.media_type);
@@ -177,15 +198,20 @@ impl Hub {
         let cursor = own.unwrap_or_default().saturating_add(1);
         let encoding = self.connections[member.connection].encoding();
         let channel = self.subscriptions[member.subscription].channel;
-        let record = &self.channels[channel];
-        let part = part_of(record.epoch(), delivery, record.last_offset);
-        let side = record.stream.as_ref();
-        let side = side.expect("a reader's stream is known");
-        let part = part.of(&side.media_type);
-        let is_public = side.is_public(&self.readers.settings);
-        let bytes = StreamSide::tell(&part, contents_of(delivery), cursor, encoding, is_public);
+        let record = &mut self.channels[channel];
+        let last_offset = record.last_offset;
+        let bytes: Arc<[u8]> = match record.as_stream() {
+            Some((epoch, side)) => {
+                let part = part_of(epoch, delivery, last_offset);
+                let part = part.of(&side.media_type);
+                let is_public = side.is_public(&self.readers.settings);
+                let contents = contents_of(delivery);
+                StreamSide::tell(&part, contents, cursor, encoding, is_public).into()
+            }
+            None => self.answer_of_unknown_stream(channel, encoding),
+        };
         self.deliveries += delivery.publications().len() as u64;
-        if let Err(overflow) = self.enqueue_alone(member.connection, Chunk::Owned(bytes.into())) {
+        if let Err(overflow) = self.enqueue_alone(member.connection, Chunk::Shared(bytes)) {
             overflown.push(Overflown::Close {
                 connection: member.connection,
                 reason: CloseReason::from(overflow),
@@ -218,12 +244,12 @@ impl DeliveredPart {
 
 /// What a delivery is whose publications all have offsets.
 fn part_of(epoch: Epoch, delivery: Framed<'_>, last_offset: u64) -> DeliveredPart {
-    let first = delivery.publications().first();
-    let first = first.expect("readers are given publications").offset();
     let to = delivery.offset();
+    // Readers are given publications: a join or a leave visits observers only.
+    let first = delivery.publications().first();
     DeliveredPart {
         epoch,
-        from: first.saturating_sub(1),
+        from: first.map_or(to, |first| first.offset().saturating_sub(1)),
         to,
         is_up_to_date: to >= last_offset,
     }

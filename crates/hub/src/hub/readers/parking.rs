@@ -1,7 +1,7 @@
 //! Held requests: from the list of those that wait, and out of it.
 
 use super::Bearer;
-use crate::channel::SubscriptionFlags;
+use crate::channel::{Membership, SubscriptionFlags};
 use crate::connection::{Phase, Transport};
 use crate::hub::{Hub, SubscriptionId};
 use crate::marks::hit;
@@ -104,7 +104,12 @@ impl Hub {
             expires_at,
             bearer: self.readers.bearers.get(&index).cloned(),
         };
-        let (name, epoch) = (Arc::clone(&channel.name), channel.epoch());
+        let epoch = match channel.membership {
+            Membership::Joined { epoch } => epoch,
+            // Its home knows no such position, and says so.
+            Membership::Joining { .. } => Epoch::new(0),
+        };
+        let name = Arc::clone(&channel.name);
         self.end_answer(index, now);
         self.end_keep_alive(index);
         (name, epoch, reader)
