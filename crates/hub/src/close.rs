@@ -113,6 +113,27 @@ impl CloseReason {
         Self::Defect,
     ];
 
+    /// Whether the server ends a connection of its own judgement, for something that its operator or the client's maker can mend.
+    /// The others follow from the network, from time, or from what the application wants, or a refused command says them.
+    #[must_use]
+    pub fn is_judgement(self) -> bool {
+        matches!(
+            self,
+            Self::SlowConsumer
+                | Self::Stalled
+                | Self::Overloaded
+                | Self::Protocol
+                | Self::InvalidPayload
+                | Self::InvalidDeflate
+                | Self::TooBig
+                | Self::ConnectionLimit
+                | Self::InappropriateProtocol
+                | Self::InsufficientState
+                | Self::SubscriptionExpired
+                | Self::ChannelLimit
+        )
+    }
+
     /// The value of the metric's `reason` label.
     #[must_use]
     pub fn label(self) -> &'static str {

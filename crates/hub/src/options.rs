@@ -387,8 +387,10 @@ impl Namespaces {
         let name = channel
             .strip_prefix(Self::PRIVATE_PREFIX)
             .unwrap_or(channel);
-        name.split_once(Self::BOUNDARY)
-            .map_or(name, |(_, rest)| rest)
+        match Self::name_of(channel) {
+            Some(namespace) => &name[namespace.len() + Self::BOUNDARY.len_utf8()..],
+            None => name,
+        }
     }
 
     /// The same where logs order the channels with history: so many for each namespace that keeps some.
@@ -469,14 +471,15 @@ impl Namespaces {
         logs.map(|logs| usize::from(logs.count)).sum()
     }
 
-    /// The namespace of a channel: what is before the first `:`, without a `$` at the start. None if there is no `:`.
+    /// The namespace of a channel: what is before the first `:`, without a `$` at the start. None if there is no `:`, or if it is
+    /// behind a `#`. There it belongs to the id of a user: many identity providers give out ids such as `us-east-1:550e8400`.
     #[must_use]
     pub fn name_of(channel: &str) -> Option<&str> {
         let name = channel
             .strip_prefix(Self::PRIVATE_PREFIX)
             .unwrap_or(channel);
-        name.split_once(Self::BOUNDARY)
-            .map(|(namespace, _)| namespace)
+        let (namespace, _) = name.split_once(Self::BOUNDARY)?;
+        (!namespace.contains(Self::USER_BOUNDARY)).then_some(namespace)
     }
 
     /// The options of a channel; none if its namespace does not exist.
@@ -514,6 +517,12 @@ mod tests {
             ("other:a", None),
             (":a", None),
             ("a$chat:b", None),
+            // The id of a user may have colons.
+            ("#chat:7", Some(1)),
+            ("room#chat:7,us:8", Some(1)),
+            ("$#other:7", Some(1)),
+            ("chat:#us-east-1:7", Some(2)),
+            ("chat:room#f:7", Some(2)),
         ] {
             assert_eq!(size(channel), expected, "{channel}");
         }

@@ -156,7 +156,10 @@ fn commands_show_what_was_published_and_what_was_refused() {
     let lines = stop(server);
     for words in [
         format!(r#"published to "odd\nname": offset 1, 12 bytes, by client {id}"#),
-        format!(r#": subscribe "nope:a" refused: 102 unknown channel (client {id}, anonymous)"#),
+        format!(
+            r#": subscribe "nope:a" refused: 102 the channel's namespace is not configured ([[channel.namespaces]]) (client {id}, anonymous)"#
+        ),
+        format!(" connected: client {id}, anonymous"),
         format!(": history refused: 112 unrecoverable position (client {id}, anonymous)"),
         format!(
             ": refresh refused: 3500 the token does not have three parts with dots between them (client {id}, anonymous)"
@@ -212,7 +215,107 @@ fn without_debug_only_refusals_are_said() {
     assert_eq!(told.count() + more.sum::<usize>(), 20, "{lines:#?}");
     one_line_with(
         &lines,
-        r#": subscribe "nope:a" refused: 102 unknown channel (client "#,
+        r#": subscribe "nope:a" refused: 102 the channel's namespace is not configured"#,
+    );
+}
+
+/// A server whose variables say what clients may do.
+fn start_with(level: &str, variables: &[(&str, &str)]) -> Server {
+    let mut command = support::myriad(&[]);
+    command.envs(variables.iter().copied());
+    Server::start_with(command, &["--shards", "1", "--drain", "0s", "--log", level])
+}
+
+#[test]
+fn a_refused_command_names_the_option_that_is_missing() {
+    let variables = [
+        (
+            "MYRIAD_CHANNEL_WITHOUT_NAMESPACE_ALLOW_SUBSCRIBE_FOR_CLIENT",
+            "true",
+        ),
+        (
+            "MYRIAD_CHANNEL_WITHOUT_NAMESPACE_ALLOW_PUBLISH_FOR_ANONYMOUS",
+            "true",
+        ),
+        (
+            "MYRIAD_CHANNEL_WITHOUT_NAMESPACE_PUBLICATION_DATA_FORMAT",
+            "json_object",
+        ),
+    ];
+    for level in ["info", "debug"] {
+        let server = start_with(level, &variables);
+        let mut client = Client::open(&server);
+        client.ask(CONNECT);
+        for (command, code) in [
+            (r#"{"id":2,"subscribe":{"channel":"a"}}"#, "103"),
+            (r#"{"id":3,"publish":{"channel":"a","data":{}}}"#, "103"),
+            (r#"{"id":4,"publish":{"channel":"a","data":7}}"#, "107"),
+            (r#"{"id":5,"history":{"channel":"a"}}"#, "108"),
+            (r#"{"id":6,"presence":{"channel":"a"}}"#, "108"),
+            (r#"{"id":7,"subscribe":{"channel":"$a"}}"#, "103"),
+            (r#"{"id":8,"rpc":{"method":"m"}}"#, "108"),
+        ] {
+            let answer = client.ask(command);
+            assert!(answer.contains(code), "{answer}");
+        }
+        drop(client);
+        let lines = stop(server);
+        for words in [
+            r#"subscribe "a" refused: 103 the client is anonymous, and its namespace lacks allow_subscribe_for_anonymous"#,
+            r#"publish "a" refused: 103 its namespace does not allow it to this client: allow_publish_for_client, or allow_publish_for_subscriber"#,
+            r#"publish "a" refused: 107 the data is no JSON object (publication_data_format = "json_object")"#,
+            r#"history "a" refused: 108 its namespace keeps no history (history_size, history_ttl)"#,
+            r#"presence "a" refused: 108 its namespace has no members to read (presence)"#,
+            r#"subscribe "$a" refused: 103 the channel is private ($)"#,
+            r#"rpc refused: 108 it cannot be carried out: "not available""#,
+        ] {
+            let line = one_line_with(&lines, words);
+            let names_module = line.contains("DEBUG myriad::connections: connection ");
+            assert_eq!(names_module, level == "debug", "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_debug_log_says_who_connected_and_subscribed() {
+    let server = start("debug");
+    let mut client = Client::open(&server);
+    let connected = client.ask(CONNECT);
+    let (_, id) = connected.split_once(r#""client":""#).expect("a client");
+    let (id, _) = id.split_once('"').expect("a whole id");
+    client.ask(r#"{"id":2,"subscribe":{"channel":"odd\nname"}}"#);
+    close(client.0.into_inner());
+    let lines = stop(server);
+    for words in [
+        format!(" connected: client {id}, anonymous"),
+        format!(r#" subscribed to "odd\nname" (client {id})"#),
+        format!(" closed: client (client {id}, anonymous)"),
+    ] {
+        one_line_with(&lines, &words);
+    }
+}
+
+#[test]
+fn what_the_server_ends_is_said_and_counted_at_the_end() {
+    let server = start("info");
+    let mut client = Client::open(&server);
+    client.ask(CONNECT);
+    // Text that is not UTF-8.
+    let mut stream = client.0.into_inner();
+    stream
+        .write_all(&[0x81, 0x81, 0, 0, 0, 0, 0xff])
+        .expect("it is open");
+    close(stream);
+    close(server.upgrade("/raw?channel=a").0);
+    let lines = stop(server);
+    let line = one_line_with(&lines, " closed: invalid_payload (client ");
+    assert!(
+        line.contains("INFO") && line.contains(", anonymous)"),
+        "{line}"
+    );
+    one_line_with(
+        &lines,
+        "2 connections ended in this run: 1 invalid_payload, 1 client",
     );
 }
 

@@ -5,12 +5,13 @@
 
 use crate::shards::monotonic_now;
 use myriad_shard::{
-    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Mesh,
-    NotedDefect, Now, Payload, Position, PublishRefused, RefusedCommand,
+    ClientPublication, CloseReason, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind,
+    Mesh, NotedDefect, Now, Payload, Position, PublishRefused, RefusedCommand, Who,
 };
 use myriad_units::counted;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -166,19 +167,25 @@ fn write_refusal(shard: usize, name: Option<ConnectionName>, event: ConnectionEv
         ConnectionEvent::Refused {
             status,
             label,
+            cause,
             address,
         } => {
-            let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
-            tracing::warn!(target: "myriad::refusals", "{name} refused: {status} {label}{from}");
+            let more = refused_more(cause, address);
+            tracing::warn!(target: "myriad::refusals", "{name} refused: {status} {label}{more}");
         }
         ConnectionEvent::CommandRefused(refused) => {
             let what = refused_sentence(&refused);
             tracing::info!(target: "myriad::refusals", "{name}: {what}");
         }
+        ConnectionEvent::Closed { reason, who } => {
+            let what = closed_sentence(reason, who.as_deref());
+            tracing::info!(target: "myriad::refusals", "{name} {what}");
+        }
         ConnectionEvent::Accepted
         | ConnectionEvent::HandedBack
         | ConnectionEvent::Upgraded { .. }
-        | ConnectionEvent::Closed(_) => unreachable!("no refusals"),
+        | ConnectionEvent::Connected(_)
+        | ConnectionEvent::Subscribed { .. } => unreachable!("no refusals"),
     }
 }
 
@@ -209,26 +216,89 @@ fn write_event(shard: usize, name: Option<ConnectionName>, event: ConnectionEven
         ConnectionEvent::Refused {
             status,
             label,
+            cause,
             address,
         } => {
-            let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
-            tracing::debug!(target: "myriad::connections", "{name} refused: {status} {label}{from}");
+            let more = refused_more(cause, address);
+            tracing::debug!(target: "myriad::connections", "{name} refused: {status} {label}{more}");
         }
         ConnectionEvent::CommandRefused(refused) => {
             let what = refused_sentence(&refused);
             tracing::debug!(target: "myriad::connections", "{name}: {what}");
         }
-        ConnectionEvent::Closed(reason) => {
-            tracing::debug!(target: "myriad::connections", "{name} closed: {}", reason.label());
+        ConnectionEvent::Connected(who) => {
+            let who = who_sentence(&who);
+            tracing::debug!(target: "myriad::connections", "{name} connected: {who}");
+        }
+        ConnectionEvent::Subscribed { client, channel } => {
+            tracing::debug!(target: "myriad::connections", "{name} subscribed to {channel:?} (client {client})");
+        }
+        ConnectionEvent::Closed { reason, who } => {
+            let what = closed_sentence(reason, who.as_deref());
+            tracing::debug!(target: "myriad::connections", "{name} {what}");
         }
     }
+}
+
+/// Why a request was refused, if its client is not told all, and where it came from.
+fn refused_more(cause: Option<&'static str>, address: Option<IpAddr>) -> String {
+    let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+    let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
+    format!("{cause}{from}")
+}
+
+/// Who a client is. Quoted with escapes: ids may hold line feeds.
+fn who_sentence(who: &Who) -> String {
+    let client = who.client;
+    match &who.user {
+        None => format!("client {client}, anonymous"),
+        Some(user) => format!("client {client}, user {user:?}"),
+    }
+}
+
+/// Why a connection ended, with the code that its client was told, and who the client is.
+fn closed_sentence(reason: CloseReason, who: Option<&Who>) -> String {
+    let label = reason.label();
+    let code = match reason.code() {
+        code @ 3000.. => format!(" {code}"),
+        _ => String::new(),
+    };
+    let who = who.map_or_else(String::new, |who| format!(" ({})", who_sentence(who)));
+    format!("closed: {label}{code}{who}")
+}
+
+/// How many connections ended in this run, by reason; none if nothing ended.
+pub(crate) fn run_sentence(mesh: &Mesh) -> Option<String> {
+    let shards = mesh.metrics();
+    let mut closes: Vec<(u64, &str)> = CloseReason::ALL
+        .iter()
+        .map(|reason| {
+            let counts = shards
+                .iter()
+                .map(|shard| shard.closes[*reason as usize].value());
+            (counts.sum(), reason.label())
+        })
+        .filter(|(count, _)| *count > 0)
+        .collect();
+    closes.sort_unstable_by(|one, other| other.cmp(one));
+    let total: u64 = closes.iter().map(|(count, _)| count).sum();
+    let each = closes
+        .iter()
+        .map(|(count, label)| format!("{} {label}", myriad_units::count(*count)));
+    let each: Vec<_> = each.collect();
+    (total > 0).then(|| {
+        format!(
+            "{} ended in this run: {}",
+            counted(total, "connection"),
+            each.join(", ")
+        )
+    })
 }
 
 /// The command, its channel, the code and the reason, and who the client is.
 fn refused_sentence(refused: &RefusedCommand) -> String {
     let RefusedCommand {
-        client,
-        user,
+        who,
         command,
         channel,
         code,
@@ -239,11 +309,8 @@ fn refused_sentence(refused: &RefusedCommand) -> String {
         "" => String::new(),
         channel => format!(" {channel:?}"),
     };
-    let user = match user {
-        None => "anonymous".to_owned(),
-        Some(user) => format!("user {user:?}"),
-    };
-    format!("{command}{channel} refused: {code} {reason} (client {client}, {user})")
+    let who = who_sentence(who);
+    format!("{command}{channel} refused: {code} {reason} ({who})")
 }
 
 fn write_published(published: &ClientPublication) {

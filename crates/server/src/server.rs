@@ -5,7 +5,7 @@ use crate::auth::Authority;
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Shards, Source, Stage};
-use crate::debug_log::DebugLog;
+use crate::debug_log::{DebugLog, run_sentence};
 use crate::error::ServerError;
 use crate::handover::{Arrival, Receiver, WayBack};
 use crate::mailbox::{Letters, ShardEvent, ThroughMailbox, mailbox};
@@ -484,6 +484,9 @@ impl Supervisor {
         for handle in threads.handles.drain(..) {
             // Each has said that it is finished, and panics were reported by then.
             let _ = handle.join();
+        }
+        if let Some(sentence) = run_sentence(&self.control.mesh) {
+            tracing::info!("{sentence}");
         }
         Ok(())
     }

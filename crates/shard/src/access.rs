@@ -94,6 +94,20 @@ pub enum TokenFault {
 }
 
 impl TokenFault {
+    /// What a client, a reader or a writer of streams is told: whether to come with another token. The cause is for the log,
+    /// because it helps whoever makes up tokens.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Expired => "has expired, or is not valid yet",
+            Self::Invalid(_)
+            | Self::Revoked
+            | Self::OtherUser
+            | Self::OtherChannel
+            | Self::OtherClient => "is not valid",
+        }
+    }
+
     /// The cause, for the log.
     #[must_use]
     pub fn cause(self) -> &'static str {

@@ -6,7 +6,6 @@
 //! requests before the FIN: it gets its answers first (`reading/pipeline.rs`). Sockets are closed and records freed at the end of the
 //! turn.
 
-use crate::events::ConnectionEvent;
 use crate::marks::hit;
 use crate::shard::{Shard, token_of};
 use crate::transport::{Methods, Refused};
@@ -125,7 +124,7 @@ impl<R: Reactor> Shard<R> {
             self.trace_closed(key.index, reason, now);
         }
         self.note_disconnected(key, reason, told, now);
-        self.note_event(Some(key), now, |_| ConnectionEvent::Closed(reason));
+        self.note_close(key, reason, now);
         self.inputs.take(&mut self.hub, key.index);
         self.reads.forget(key.index);
         self.end_session(key);

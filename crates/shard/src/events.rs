@@ -12,6 +12,7 @@ use crate::thinned::Thinned;
 use myriad_hub::{ClientId, CloseReason, Now, Publication};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -100,30 +101,53 @@ pub enum ConnectionEvent {
         status: u16,
         /// The refusal's label, as in `myriad_upgrades_refused_total`.
         label: &'static str,
+        /// What its client is not told.
+        cause: Option<&'static str>,
         /// The client's address, if it is known.
         address: Option<IpAddr>,
+    },
+    /// Its client has connected.
+    Connected(Box<Who>),
+    /// Its client has subscribed, or was subscribed by the server.
+    Subscribed {
+        /// The client's id.
+        client: ClientId,
+        /// The channel.
+        channel: Arc<str>,
     },
     /// A command of its client was not carried out.
     CommandRefused(Box<RefusedCommand>),
     /// It ended, for the reason that `myriad_closes_total` counts.
-    Closed(CloseReason),
+    Closed {
+        /// The reason.
+        reason: CloseReason,
+        /// The client, if it has a session.
+        who: Option<Box<Who>>,
+    },
+}
+
+/// A client with a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Its id.
+    pub client: ClientId,
+    /// Its user; none of an anonymous client.
+    pub user: Option<Arc<str>>,
 }
 
 /// A command that was answered with an error, or ended its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedCommand {
     /// The client.
-    pub client: ClientId,
-    /// Its user; none of an anonymous client.
-    pub user: Option<Arc<str>>,
+    pub who: Who,
     /// The command's name, or `message` for a message that is no command.
     pub command: &'static str,
     /// The channel, cut to what a name may have; empty where none was named.
     pub channel: Box<str>,
     /// The error's number, or the code that the connection is closed with.
     pub code: u32,
-    /// The error's text, or why the connection is closed.
-    pub reason: &'static str,
+    /// Why: the option that is missing, the words of the application, or the error's text.
+    pub reason: Cow<'static, str>,
 }
 
 impl ConnectionEvent {
@@ -135,8 +159,10 @@ impl ConnectionEvent {
             Self::HandedBack => ("handed back", ""),
             Self::Upgraded { path, .. } => ("upgraded", path),
             Self::Refused { label, .. } => ("refused", label),
+            Self::Connected(_) => ("connected", ""),
+            Self::Subscribed { .. } => ("subscribed", ""),
             Self::CommandRefused(refused) => ("command refused", refused.command),
-            Self::Closed(reason) => ("closed", reason.label()),
+            Self::Closed { reason, .. } => ("closed", reason.label()),
         }
     }
 }
@@ -257,6 +283,26 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
+    /// A client with a session, for the log.
+    pub(crate) fn who(&self, key: Key) -> Who {
+        Who {
+            client: self.client_id(key),
+            user: self.hub.session(key.index).user.clone(),
+        }
+    }
+
+    /// Notes the end of a connection. Without a debug log, ends by the server's own judgement are noted, as refusals are: their
+    /// clients are told a code, and operators see nothing else of them.
+    pub(crate) fn note_close(&self, key: Key, reason: CloseReason, now: Now) {
+        let may_have_line =
+            || reason.is_judgement() && self.may_note_refusal(("closed", reason.label()), now);
+        if self.settings.events || may_have_line() {
+            let has_session = self.hub.connection(key.index).has_session();
+            let who = has_session.then(|| Box::new(self.who(key)));
+            self.note_refusal(key, ConnectionEvent::Closed { reason, who }, now);
+        }
+    }
+
     fn name_of(&self, key: Option<Key>) -> Option<ConnectionName> {
         key.map(|key| ConnectionName {
             shard: self.index,
@@ -304,6 +350,7 @@ mod tests {
         ConnectionEvent::Refused {
             status: 503,
             label: "full",
+            cause: None,
             address: None,
         },
     );

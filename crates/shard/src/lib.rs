@@ -51,7 +51,7 @@ pub use asks::{Ask, AskAnswer, AskingClient, Question};
 pub use defects::{DefectLines, NotedDefect};
 pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
-    Refusals, RefusedCommand,
+    Refusals, RefusedCommand, Who,
 };
 pub use inquiry::{
     ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer, StreamWish,

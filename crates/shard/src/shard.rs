@@ -452,7 +452,7 @@ impl<R: Reactor> Shard<R> {
     /// Resets a connection that gets no record.
     fn reset_unopened(&mut self, socket: Socket, reason: CloseReason, now: Now) {
         self.metrics().count_close(reason);
-        self.note_event(None, now, |_| ConnectionEvent::Closed(reason));
+        self.note_event(None, now, |_| ConnectionEvent::Closed { reason, who: None });
         let nobody = Token {
             index: u32::MAX,
             generation: 0,

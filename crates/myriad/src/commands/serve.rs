@@ -7,8 +7,12 @@ use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, reload};
 
@@ -135,6 +139,41 @@ fn library_level(of_server: LevelFilter) -> LevelFilter {
     }
 }
 
+/// Lines for people. Those for whoever looks for a fault name their module, so that `log` can ask for it alone.
+struct Lines {
+    plain: Format,
+    of_modules: Format,
+}
+
+impl Lines {
+    fn new() -> Self {
+        Self {
+            plain: Format::default().with_target(false),
+            of_modules: Format::default(),
+        }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let format = if *event.metadata().level() >= Level::DEBUG {
+            &self.of_modules
+        } else {
+            &self.plain
+        };
+        format.format_event(context, writer, event)
+    }
+}
+
 /// Starts the log, and tells how it gets another filter.
 fn log_to_stderr(filter: &LogFilter, format: LogFormat) -> SetLog {
     let (targets, handle) = reload::Layer::new(self::targets(filter));
@@ -145,7 +184,7 @@ fn log_to_stderr(filter: &LogFilter, format: LogFormat) -> SetLog {
         .with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(targets);
     match format {
-        LogFormat::Text => registry.with(lines.with_target(false)).init(),
+        LogFormat::Text => registry.with(lines.event_format(Lines::new())).init(),
         LogFormat::Json => registry
             .with(lines.json().flatten_event(true).with_ansi(false))
             .init(),

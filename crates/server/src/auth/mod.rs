@@ -39,16 +39,19 @@ pub(crate) use keys::{Keys, Secret};
 pub(crate) use revoked::{RevocationError, Revocations, RevokedEntries};
 pub(crate) use rules::{Demand, Rules, TokenRules};
 
+use crate::shards::monotonic_now;
 use algorithm::Algorithm;
 use arc_swap::ArcSwap;
 use counts::Counts;
 use grants::Bearer;
 use jwks::KeySets;
-use myriad_shard::{ConnectGrant, SubscribeGrant, TokenFault, TokenIdentity, Tokens, Verdict};
+use myriad_shard::{
+    ConnectGrant, SubscribeGrant, Thinned, TokenFault, TokenIdentity, Tokens, Verdict,
+};
 use parts::Parts;
 use pool::Pool;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Verifies tokens.
@@ -60,6 +63,8 @@ pub(crate) struct Authority {
     counts: Counts,
     pool: Pool,
     key_sets: KeySets,
+    /// Causes of refused tokens that the log has told of late.
+    refused: Mutex<Thinned<&'static str>>,
 }
 
 /// Whether a signature can be believed.
@@ -80,6 +85,7 @@ impl Authority {
             counts: Counts::default(),
             pool: Pool::start(pool::threads())?,
             key_sets: KeySets::default(),
+            refused: Mutex::default(),
         })
     }
 
@@ -99,6 +105,16 @@ impl Authority {
             .filter_map(|rules| rules.endpoint.as_ref());
         for url in endpoints.filter_map(Endpoint::fixed) {
             self.key_sets.warm_up(url);
+        }
+    }
+
+    /// Says in the log why a token of a request to the control plane is refused, once a second for each cause. Shards note their own.
+    pub(crate) fn note_refused(&self, fault: TokenFault) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = refused.note(fault.cause(), monotonic_now());
+        drop(refused);
+        if may {
+            tracing::info!(target: "myriad::refusals", "a request for a stream refused: 401 token: {}", fault.cause());
         }
     }
 

@@ -386,6 +386,8 @@ impl<R: Reactor> Shard<R> {
         let channel = read.request.channel().to_owned();
         let handled = match (read.request, self.unrevoked(key, answer)) {
             (_, AskAnswer::Refused(refusal)) => {
+                let asked = || Asked::command(command, &channel);
+                self.note_refusal_of(key, asked, &refusal, now);
                 return self.answer_refusal(key, ticket, command, &refusal, now);
             }
             (_, AskAnswer::Unavailable) => Err(unavailable),

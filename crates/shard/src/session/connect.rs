@@ -6,15 +6,19 @@ use super::publish::payload_of;
 use super::recent::Moment;
 use super::refresh::fingerprint;
 use super::verify::{Later, check_readable};
-use super::{Failure, bad_request};
+use super::{Asked, Failure, bad_request};
 use crate::access::{ConnectGrant, SubscribeGrant};
 use crate::asks::Question;
+use crate::events::ConnectionEvent;
+use crate::mesh::Mesh;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{CloseReason, NameError, Now, SessionState, SubscriptionFlags, SubscriptionId};
+use myriad_hub::{
+    CloseReason, NameError, Namespaces, Now, SessionState, SubscriptionFlags, SubscriptionId,
+};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{ConnectRequest, ConnectResult, SubscribeRequest};
+use myriad_wire::centrifuge::{ConnectRequest, ConnectResult, ErrorCode, SubscribeRequest};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -55,6 +59,15 @@ impl Connecting {
 /// Bytes of the headers of a connect command that are kept for the application, as long as the connection lasts. A request's head
 /// may have as many.
 const EMULATED_BYTES_MAX: usize = 8 * 1024;
+
+/// What a client is told whose token, or the application, subscribes it to a channel that cannot be.
+const UNKNOWN_GRANTED: Failure = Failure::Caused(
+    ErrorCode::UnknownChannel,
+    "the token or the application names a channel whose namespace is not configured",
+);
+
+/// Signs in a user's id that stand between users where a channel's name lists them.
+const IN_LISTS: [char; 2] = [Namespaces::USER_BOUNDARY, Namespaces::USER_SEPARATOR];
 
 /// Who says that a client may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +232,11 @@ impl<R: Reactor> Shard<R> {
                 "its token names no user (client.disallow_anonymous_connection_tokens)",
             ));
         }
+        // Before anything is begun: a client that is told an error has no subscription.
+        let mut granted = grant.subscriptions.iter();
+        if granted.any(|(channel, _)| self.settings.namespaces.options_of(channel).is_none()) {
+            return Err(UNKNOWN_GRANTED);
+        }
         let format = format_of(self.hub.connection(key.index).transport());
         check_readable(format, grant.data.as_ref())?;
         let data = grant.data.as_ref().and_then(|data| data.told(format));
@@ -232,7 +250,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         let ttl = self.set_connection_expiry(key, left, now);
-        self.add_own_subscriptions(key, request, by, &mut wanted)?;
+        self.add_own_subscriptions(key, request, by, &mut wanted, now);
         let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
         if wanted.len() > limit as usize {
             return Err(Failure::Close(
@@ -286,48 +304,81 @@ impl<R: Reactor> Shard<R> {
         request: &ConnectRequest<'_>,
         by: GrantedBy,
         wanted: &mut Vec<(Arc<str>, Option<Box<SubscribeGrant>>)>,
-    ) -> Result<(), Failure> {
+        now: Now,
+    ) {
         let mut known: HashSet<Arc<str>> =
             wanted.iter().map(|(channel, _)| channel.clone()).collect();
         if known.len() < wanted.len() {
             wanted.retain(|(channel, _)| known.remove(channel));
             known = wanted.iter().map(|(channel, _)| channel.clone()).collect();
         }
-        if let Some(channel) = self.personal_channel(key)
+        if let Some(channel) = self.personal_channel(key, now)
             && known.insert(channel.as_str().into())
         {
             wanted.push((channel.into(), None));
         }
         let had = request.subs.keys().filter(|_| by != GrantedBy::Application);
         for channel in had {
-            if !known.contains(&**channel) && self.may_have(key, channel)? {
+            if !known.contains(&**channel) && self.may_have(key, channel, now) {
                 wanted.push((channel.as_ref().into(), None));
             }
         }
-        Ok(())
     }
 
-    /// Whether a client may subscribe to a channel without a token and without asking the application.
-    fn may_have(&self, key: Key, channel: &str) -> Result<bool, Failure> {
+    /// Notes for the log that a client connects without a subscription that it or the configuration wants. It is not ended for that:
+    /// only the operator can mend the cause, and a final close would keep it away when he has.
+    fn note_left_out(
+        &self,
+        key: Key,
+        channel: &str,
+        code: ErrorCode,
+        cause: &'static str,
+        now: Now,
+    ) {
+        let asked = || Asked::command("subscription at connect", channel);
+        self.note_refused(key, asked, Failure::Caused(code, cause), now);
+    }
+
+    /// Whether a client may subscribe to a channel that it had, without a token and without asking the application.
+    fn may_have(&self, key: Key, channel: &str, now: Now) -> bool {
         let user = self.hub.session(key.index).user.as_deref();
         let user = user.unwrap_or_default();
         let named = match self.settings.check_visible(channel, user, false) {
             Ok(named) => named,
             Err(NameError::UnknownNamespace) => {
-                return Err(bad_request("a channel that it had has no namespace"));
+                let cause = "the client had it, and its namespace is not configured any more";
+                self.note_left_out(key, channel, ErrorCode::UnknownChannel, cause, now);
+                return false;
             }
-            Err(_) => return Ok(false),
+            Err(_) => return false,
         };
         let options = named.options;
         let asks = options.proxies.subscribe.is_some();
-        Ok(named.names_user || !asks && self.may(options.subscribe, self.is_anonymous(key), false))
+        named.names_user || !asks && self.may(options.subscribe, self.is_anonymous(key), false)
     }
 
-    /// The channel of the user's own.
-    pub(super) fn personal_channel(&self, key: Key) -> Option<String> {
+    /// The channel of the user's own. None if its name would let others in, or could not be one.
+    fn personal_channel(&self, key: Key, now: Now) -> Option<String> {
         let personal = self.settings.client.personal_channel.as_ref()?;
         let user = self.hub.session(key.index).user.as_ref()?;
-        Some(personal.name_for(user))
+        let channel = personal.name_for(user);
+        let (code, cause) = match self.settings.namespaces.options_of(&channel) {
+            None => (
+                ErrorCode::UnknownChannel,
+                "the namespace of personal channels is not configured any more",
+            ),
+            Some(options) if options.allow_user_limited_channels && user.contains(IN_LISTS) => (
+                ErrorCode::PermissionDenied,
+                "the user's id has a sign of lists of users, and allow_user_limited_channels would let others into his personal channel",
+            ),
+            Some(_) if channel.len() > Mesh::CHANNEL_BYTES_MAX => (
+                ErrorCode::BadRequest,
+                "the user's id is too long for the name of a personal channel",
+            ),
+            Some(_) => return Some(channel),
+        };
+        self.note_left_out(key, &channel, code, cause, now);
+        None
     }
 
     fn subscribe_server_side(
@@ -339,9 +390,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), Failure> {
         let Some(options) = self.settings.namespaces.options_of(channel) else {
-            return Err(bad_request(
-                "a channel that the server subscribes it to has no namespace",
-            ));
+            return Err(UNKNOWN_GRANTED);
         };
         let overrides = grant.as_ref().map(|grant| grant.overrides);
         let options = overridden(options, overrides.unwrap_or_default());
@@ -467,6 +516,9 @@ impl<R: Reactor> Shard<R> {
             self.hub.release_held(key.index);
         }
         self.metrics().client_connects.add(1);
+        self.note_event(Some(key), now, |shard| {
+            ConnectionEvent::Connected(Box::new(shard.who(key)))
+        });
         self.end_older_connections(key, connecting.serial);
         for (channel, outcome) in &connecting.done {
             self.announce_join(key, channel, outcome.terms.is_announced);

@@ -3,6 +3,7 @@
 use super::granted::since;
 use super::questions::Question;
 use super::recovery::largest_of;
+use super::refused::Act;
 use super::{Asked, Failure};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
@@ -21,17 +22,17 @@ impl<R: Reactor> Shard<R> {
         let channel = &*request.channel;
         let (options, is_subscribed) = self.check_seen(key, channel)?;
         if !options.has_history() {
-            return Err(ErrorCode::NotAvailable.into());
+            let cause = "its namespace keeps no history (history_size, history_ttl)";
+            return Err(Failure::Caused(ErrorCode::NotAvailable, cause));
         }
-        if !self.may(options.history_read, self.is_anonymous(key), is_subscribed) {
-            return Err(ErrorCode::PermissionDenied.into());
-        }
+        self.check_may(key, Act::ReadHistory, options.history_read, is_subscribed)?;
         let starts_at_zero = request
             .since
             .as_ref()
             .is_some_and(|position| position.offset == 0);
         if request.reverse && starts_at_zero {
-            return Err(ErrorCode::BadRequest.into());
+            let cause = "nothing is before offset 0, and it reads backwards from there";
+            return Err(Failure::Caused(ErrorCode::BadRequest, cause));
         }
         let most = self.settings.client.history_max_publication_limit;
         let limit = u32::try_from(request.limit).map_or(most, |limit| limit.min(most));

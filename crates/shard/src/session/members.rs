@@ -5,6 +5,7 @@
 //! plane answers for all other nodes, as one more shard would.
 
 use super::questions::Question;
+use super::refused::Act;
 use super::{Asked, Failure};
 use crate::mesh::Message;
 use crate::shard::Shard;
@@ -125,13 +126,10 @@ impl<R: Reactor> Shard<R> {
     fn check_members_right(&self, key: Key, channel: &str) -> Result<(), Failure> {
         let (options, is_subscribed) = self.check_seen(key, channel)?;
         if !options.presence {
-            return Err(ErrorCode::NotAvailable.into());
+            let cause = "its namespace has no members to read (presence)";
+            return Err(Failure::Caused(ErrorCode::NotAvailable, cause));
         }
-        if self.may(options.presence_read, self.is_anonymous(key), is_subscribed) {
-            Ok(())
-        } else {
-            Err(ErrorCode::PermissionDenied.into())
-        }
+        self.check_may(key, Act::ReadMembers, options.presence_read, is_subscribed)
     }
 
     fn ask_members(

@@ -1,6 +1,7 @@
 //! `publish`.
 
 use super::asks::Asking;
+use super::refused::Act;
 use super::{Asked, Failure};
 use crate::access::PublishGrant;
 use crate::asks::Question;
@@ -28,10 +29,20 @@ pub(super) fn payload_of(data: Data<'_>) -> Payload {
 fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
     let payload = payload_of(data);
     if format.takes(&payload) {
-        Ok(payload)
-    } else {
-        Err(ErrorCode::BadRequest.into())
+        return Ok(payload);
     }
+    Err(Failure::Caused(
+        ErrorCode::BadRequest,
+        match format {
+            DataFormat::Json => "the data is no JSON (publication_data_format = \"json\")",
+            DataFormat::JsonObject => {
+                "the data is no JSON object (publication_data_format = \"json_object\")"
+            }
+            DataFormat::NonEmpty | DataFormat::Binary => {
+                "there is no data, and its namespace lacks publication_data_format = \"binary\""
+            }
+        },
+    ))
 }
 
 impl<R: Reactor> Shard<R> {
@@ -63,10 +74,7 @@ impl<R: Reactor> Shard<R> {
             return self.ask_control_plane(key, asking, now);
         }
         let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
-        let is_anonymous = self.is_anonymous(key);
-        if !self.may(options.publish, is_anonymous, is_subscribed) {
-            return Err(ErrorCode::PermissionDenied.into());
-        }
+        self.check_may(key, Act::Publish, options.publish, is_subscribed)?;
         self.submit(key, id, channel, payload, PublishGrant::default(), now)
     }
 
@@ -102,7 +110,9 @@ impl<R: Reactor> Shard<R> {
             ..Content::new(payload)
         };
         if self.hub.refuses_publications(channel) {
-            return Err(ErrorCode::TooManyRequests.into());
+            let cause =
+                "deliveries of the channel are behind, so clients wait before they publish more";
+            return Err(Failure::Caused(ErrorCode::TooManyRequests, cause));
         }
         self.check_channel_rate(channel, now)?;
         let ticket = self.open_ticket(key, id)?;
@@ -123,11 +133,18 @@ impl<R: Reactor> Shard<R> {
         );
         if let Err(refused) = submitted {
             self.close_ticket(ticket);
-            return Err(Failure::Reply(match refused {
-                PublishRefused::Channel | PublishRefused::TooLarge => ErrorCode::BadRequest,
-                PublishRefused::Busy => ErrorCode::TooManyRequests,
-                PublishRefused::Draining => ErrorCode::Internal,
-            }));
+            let (code, cause) = match refused {
+                PublishRefused::Channel => {
+                    (ErrorCode::BadRequest, "the channel's name is too long")
+                }
+                PublishRefused::TooLarge => (ErrorCode::BadRequest, "the publication is too large"),
+                PublishRefused::Busy => (
+                    ErrorCode::TooManyRequests,
+                    "as many bytes of publications are in flight as may be",
+                ),
+                PublishRefused::Draining => (ErrorCode::Internal, "the server drains"),
+            };
+            return Err(Failure::Caused(code, cause));
         }
         // Only now: what was refused does not count against other clients.
         self.hub.note_taken(channel, bytes);
@@ -144,13 +161,16 @@ impl<R: Reactor> Shard<R> {
     /// A client's publication has no position: its channel is a stream that is closed, or the broker did not answer, or refuses it.
     pub(crate) fn handle_not_published(&mut self, ticket: Ticket, why: NotPublished, now: Now) {
         if let Some(key) = self.close_ticket(ticket) {
-            let code = match why {
-                NotPublished::Closed => ErrorCode::NotAvailable,
-                NotPublished::Refused => ErrorCode::BadRequest,
+            let refused = match why {
+                NotPublished::Closed => (ErrorCode::NotAvailable, "the stream is closed"),
+                NotPublished::Refused => {
+                    (ErrorCode::BadRequest, "the broker refuses the publication")
+                }
                 // Temporary: the client may try again.
-                NotPublished::Unavailable | NotPublished::Ended => ErrorCode::Internal,
+                NotPublished::Unavailable => (ErrorCode::Internal, "the broker has not answered"),
+                NotPublished::Ended => (ErrorCode::Internal, "the home of the channel has ended"),
             };
-            self.answer_error(key, ticket, || Asked::command("publish", ""), code, now);
+            self.answer_caused(key, ticket, || Asked::command("publish", ""), refused, now);
         }
     }
 }

@@ -26,6 +26,12 @@ const EXTENSIONS_MAX: u8 = 10;
 /// It tries again with another token, and its time goes on meanwhile.
 const TRY_AGAIN_TTL: u32 = 1;
 
+/// What a client is told that refreshes what it does not have.
+const NOT_SUBSCRIBED: Failure = Failure::Caused(
+    ErrorCode::PermissionDenied,
+    "the client is not subscribed to the channel",
+);
+
 /// What a client is told whose token for a refresh is at fault.
 pub(super) fn failure(fault: TokenFault) -> Failure {
     match fault {
@@ -199,10 +205,10 @@ impl<R: Reactor> Shard<R> {
             return Ok(());
         }
         if self.hub.find_subscription(key.index, channel).is_none() {
-            return Err(ErrorCode::PermissionDenied.into());
+            return Err(NOT_SUBSCRIBED);
         }
         if request.token.is_empty() {
-            return Err(ErrorCode::BadRequest.into());
+            return Err(Failure::Caused(ErrorCode::BadRequest, "it has no token"));
         }
         if self.is_refreshed_by_server(channel) {
             return Err(bad_request(
@@ -244,7 +250,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), Failure> {
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
-            return Err(ErrorCode::PermissionDenied.into());
+            return Err(NOT_SUBSCRIBED);
         };
         if grant.info.is_some() {
             self.hub.details_mut(subscription).info = grant.info;

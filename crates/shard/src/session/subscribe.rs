@@ -5,15 +5,17 @@ use super::granted::{Granted, Outcome, Terms, Wish, overridden};
 use super::publish::payload_of;
 use super::questions::Question;
 use super::recovery::largest_of;
+use super::refused::Act;
 use super::verify::{Later as LaterVerdict, check_readable, subscription_failure};
 use super::{Asked, Failure, TICKETS_MAX, bad_request};
 use crate::access::SubscribeGrant;
 use crate::asks::Question as AskQuestion;
+use crate::events::ConnectionEvent;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    ChannelOptions, Kept, Now, Position, Recover, Subscribable, Subscribed, SubscriptionFlags,
-    SubscriptionId,
+    ChannelOptions, Kept, NameError, Now, Position, Recover, Subscribable, Subscribed,
+    SubscriptionFlags, SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -119,7 +121,7 @@ impl<R: Reactor> Shard<R> {
             return Err(bad_request("the only type of deltas is fossil"));
         }
         if channel.len() > self.settings.namespaces.name_bytes_max() {
-            return Err(ErrorCode::BadRequest.into());
+            return Err(NameError::TooLong.into());
         }
         Ok(())
     }
@@ -135,7 +137,8 @@ impl<R: Reactor> Shard<R> {
         }
         let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
         if !has_one && self.hub.channel_count_of(key.index) >= limit as usize {
-            return Err(ErrorCode::LimitExceeded.into());
+            let cause = "it has as many channels as client.channel_limit allows";
+            return Err(Failure::Caused(ErrorCode::LimitExceeded, cause));
         }
         Ok(())
     }
@@ -152,7 +155,8 @@ impl<R: Reactor> Shard<R> {
         let channel = &*request.channel;
         let named = self.settings.check_visible(channel, user, is_granted)?;
         if request.kind != 0 {
-            return Err(ErrorCode::PermissionDenied.into());
+            let cause = "there are no map and shared-poll subscriptions here";
+            return Err(Failure::Caused(ErrorCode::PermissionDenied, cause));
         }
         Ok(named)
     }
@@ -189,17 +193,18 @@ impl<R: Reactor> Shard<R> {
         let is_anonymous = self.is_anonymous(key);
         let format = format_of(self.hub.connection(key.index).transport());
         check_readable(format, grant.as_ref().and_then(|grant| grant.data.as_ref()))?;
-        let may = grant.is_some()
-            || names_user
-            || self.settings.client.insecure
-            || options.subscribe.allows(is_anonymous, false);
-        if !may {
-            return Err(ErrorCode::PermissionDenied.into());
+        if grant.is_none() && !names_user {
+            self.check_may(key, Act::Subscribe, options.subscribe, false)?;
         }
         let filter = match &request.filter {
             None => None,
-            Some(_) if !options.allow_tags_filter => return Err(ErrorCode::BadRequest.into()),
-            Some(node) => Some(Filter::new(node).map_err(|_| ErrorCode::BadRequest)?),
+            Some(_) if !options.allow_tags_filter => {
+                let cause = "it filters by tags, and its namespace lacks allow_tags_filter";
+                return Err(Failure::Caused(ErrorCode::BadRequest, cause));
+            }
+            Some(node) => Some(Filter::new(node).map_err(|_| {
+                Failure::Caused(ErrorCode::BadRequest, "its filter by tags cannot be used")
+            })?),
         };
         let may_see_members = self.may(options.presence_read, is_anonymous, true);
         let wishes_joins = options.join_leave && request.join_leave && may_see_members;
@@ -216,16 +221,6 @@ impl<R: Reactor> Shard<R> {
             grant,
         };
         self.begin_subscribe(key, id, channel, wish, now)
-    }
-
-    /// Whether a client has a right that an option gives.
-    pub(super) fn may(
-        &self,
-        right: myriad_hub::Right,
-        is_anonymous: bool,
-        is_subscribed: bool,
-    ) -> bool {
-        self.settings.client.insecure || right.allows(is_anonymous, is_subscribed)
     }
 
     /// Whether a subscription that waits for its home ends before a command that comes now. An error if as many commands wait as
@@ -415,6 +410,10 @@ impl<R: Reactor> Shard<R> {
             kept
         });
         let channel = Arc::clone(self.hub.channel_name(subscription));
+        self.note_event(Some(key), now, |shard| ConnectionEvent::Subscribed {
+            client: shard.client_id(key),
+            channel: Arc::clone(&channel),
+        });
         let missed = recovered.as_deref().unwrap_or_default();
         let asked = || Asked::command("subscribe", &channel);
         if self.close_if_unreadable(key, missed, asked, now) {

@@ -19,7 +19,7 @@ pub(super) type Verified<T> = Result<T, Later>;
 /// What a client is told whose token for a connection is at fault.
 pub(super) fn connection_failure(fault: TokenFault) -> Failure {
     match fault {
-        TokenFault::Expired => ErrorCode::TokenExpired.into(),
+        TokenFault::Expired => Failure::Caused(ErrorCode::TokenExpired, fault.cause()),
         fault => Failure::Close(CloseReason::InvalidToken, fault.cause()),
     }
 }
@@ -28,8 +28,10 @@ pub(super) fn connection_failure(fault: TokenFault) -> Failure {
 /// it with a token that was made for somebody else.
 pub(super) fn subscription_failure(fault: TokenFault) -> Failure {
     match fault {
-        TokenFault::Expired => ErrorCode::TokenExpired.into(),
-        TokenFault::Invalid(_) | TokenFault::Revoked => ErrorCode::PermissionDenied.into(),
+        TokenFault::Expired => Failure::Caused(ErrorCode::TokenExpired, fault.cause()),
+        TokenFault::Invalid(_) | TokenFault::Revoked => {
+            Failure::Caused(ErrorCode::PermissionDenied, fault.cause())
+        }
         TokenFault::OtherUser | TokenFault::OtherChannel | TokenFault::OtherClient => {
             Failure::Close(CloseReason::InvalidToken, fault.cause())
         }

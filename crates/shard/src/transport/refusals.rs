@@ -24,6 +24,8 @@ pub(crate) struct Refused {
     label: &'static str,
     headers: Vec<(&'static str, &'static str)>,
     sentence: String,
+    /// What only the log says.
+    cause: Option<&'static str>,
     reason: CloseReason,
     /// The body is JSON, as the errors of the HTTP API are. Otherwise it is the sentence.
     is_json: bool,
@@ -42,11 +44,20 @@ impl Refused {
             label,
             headers: Vec::new(),
             sentence: sentence.into(),
+            cause: None,
             reason: CloseReason::Refused,
             is_json: false,
             next_offset: None,
             retry_after_s: None,
             persistence: Persistence::Close,
+        }
+    }
+
+    /// The same with a cause that only the log says.
+    pub(super) fn caused_by(self, cause: &'static str) -> Self {
+        Self {
+            cause: Some(cause),
+            ..self
         }
     }
 
@@ -246,6 +257,7 @@ impl<R: Reactor> Shard<R> {
             let event = ConnectionEvent::Refused {
                 status: refused.status,
                 label: refused.label,
+                cause: refused.cause,
                 address,
             };
             self.note_refusal(key, event, now);

@@ -52,7 +52,7 @@ impl Refused {
 
     /// The reader's token was revoked after it had been verified.
     pub(crate) fn revoked() -> Self {
-        bad_token(TokenFault::Revoked.cause()).of_stream()
+        bad_token(TokenFault::Revoked).of_stream()
     }
 
     /// History no longer has what follows the reader's offset. `earliest` is where it can go on.
@@ -192,7 +192,9 @@ impl<R: Reactor> Shard<R> {
                 .map(|()| Who::Known(None));
         };
         let Some(tokens) = &self.settings.access.tokens else {
-            return Err(bad_token("no key for tokens is configured"));
+            return Err(bad_token(TokenFault::Invalid(
+                "no key for tokens is configured",
+            )));
         };
         let bearer = self.bearer_of(channel, tokens.connection(token), now)?;
         Ok(match bearer {
@@ -230,7 +232,7 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<Option<Bearer>, Refused> {
         let grant = match verdict {
             Verdict::Now(Ok(grant)) => grant,
-            Verdict::Now(Err(fault)) => return Err(bad_token(fault.cause())),
+            Verdict::Now(Err(fault)) => return Err(bad_token(fault)),
             Verdict::Later => return Ok(None),
         };
         self.check_user(channel, &grant)?;
@@ -255,7 +257,8 @@ impl<R: Reactor> Shard<R> {
     /// Whether a user may read a channel.
     fn check_user(&self, channel: &str, grant: &ConnectGrant) -> Result<(), Refused> {
         if grant.user.is_none() && self.settings.access.disallow_anonymous_connection_tokens {
-            return Err(bad_token("it names no user"));
+            let cause = "it names no user (client.disallow_anonymous_connection_tokens)";
+            return Err(bad_token(TokenFault::Invalid(cause)));
         }
         let checked = self.settings.check_listener(channel, grant);
         checked.map_err(|refused| forbidden(channel, refused))
@@ -268,8 +271,12 @@ fn api_key_of<'a>(head: &RequestHead<'a>) -> Option<&'a [u8]> {
     head.header("x-api-key").or_else(of_scheme)
 }
 
-fn bad_token(cause: &str) -> Refused {
-    Refused::new(401, "token", format!("The token is not valid: {cause}."))
+fn bad_token(fault: TokenFault) -> Refused {
+    let sentence = format!(
+        "The token {}: ask the application for another.",
+        fault.told()
+    );
+    Refused::new(401, "token", sentence).caused_by(fault.cause())
 }
 
 fn forbidden(channel: &str, refused: ListenRefused) -> Refused {

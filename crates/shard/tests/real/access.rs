@@ -19,6 +19,8 @@ on_both_drivers!(
     a_token_that_is_revoked_after_it_was_verified_counts_no_more,
     a_revoked_token_ends_what_was_subscribed_with_it,
     history_and_members_of_a_channel_that_one_may_not_see_are_refused,
+    what_only_the_operator_can_mend_ends_nobody_for_good,
+    the_id_of_a_user_is_opaque_in_a_personal_channel,
     what_follows_a_refused_connect_is_not_read,
     a_token_grants_subscriptions_with_options,
     channels_that_a_client_had_are_subscribed_if_it_may,
@@ -413,6 +415,52 @@ fn history_and_members_of_a_channel_that_one_may_not_see_are_refused(driver: Dri
     // Who has lost a channel sees it no more.
     client.ask(&json!({"id": 3, "unsubscribe": {"channel": "$granted"}}));
     assert_eq!(answers(&mut client, "$granted"), [103; 4]);
+}
+
+/// Clients name the server-side subscriptions that they had. SDKs do not come back after a close with 3501.
+fn what_only_the_operator_can_mend_ends_nobody_for_good(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let mut client = Client(node.connect(PATH));
+    let mut command = connect_command(&json!({"user": "42"}));
+    command["connect"]["subs"] = json!({"gone:1": {"recover": true, "epoch": "e", "offset": 3}});
+    let reply = client.ask(&command);
+    assert!(reply["connect"]["client"].is_string(), "{reply}");
+    assert_eq!(reply["connect"]["subs"], Value::Null, "{reply}");
+    // A token that names it is its maker's error.
+    let subs = json!({"a": {}, "gone:1": {}});
+    let (_client, reply) = connect(&node, &json!({"user": "42", "subs": subs}));
+    assert_eq!(reply["error"]["code"], 102, "{reply}");
+    node.settle(|node| node.sum(|shard| shard.channels.value()) == 0);
+}
+
+/// Identity providers give out ids with colons.
+fn the_id_of_a_user_is_opaque_in_a_personal_channel(driver: Driver) {
+    let subs_of = |lists_users: bool, user: &str| {
+        let mut options = Options {
+            namespaces: one_namespace(ChannelOptions {
+                allow_user_limited_channels: lists_users,
+                ..ChannelOptions::default()
+            }),
+            ..with_tokens()
+        };
+        options.client.personal_channel = Some(PersonalChannel {
+            namespace: None,
+            single_connection: false,
+        });
+        let node = Node::start(driver, options);
+        let (_client, reply) = connect(&node, &json!({"user": user}));
+        assert!(reply["connect"]["client"].is_string(), "{reply}");
+        reply["connect"]["subs"].clone()
+    };
+    for user in ["f:550e8400:alice", "us-east-1:550e8400", "a#b", "x,7"] {
+        let own = format!("#{user}");
+        assert_eq!(subs_of(false, user), json!({own: {}}));
+    }
+    assert_eq!(subs_of(true, "us-east-1:7"), json!({"#us-east-1:7": {}}));
+    // Where names list users, these would let in b, and x and 7.
+    for user in ["a#b", "x,7"] {
+        assert_eq!(subs_of(true, user), Value::Null);
+    }
 }
 
 fn what_follows_a_refused_connect_is_not_read(driver: Driver) {

@@ -13,7 +13,7 @@ use super::headers;
 use crate::auth::BearerFault;
 use axum::http::request::Parts;
 use axum::http::{self, HeaderMap, StatusCode, header};
-use myriad_shard::{ChannelOptions, ConnectGrant, Namespaces, Settings};
+use myriad_shard::{ChannelOptions, ConnectGrant, Namespaces, Settings, TokenFault};
 use myriad_wire::http::credentials;
 use std::net::IpAddr;
 
@@ -137,13 +137,17 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// What a token grants.
 async fn grant_of(control: &Control, token: &str) -> Result<ConnectGrant, Refusal> {
-    let invalid = |cause: &str| {
-        let sentence = format!("the token is not valid: {cause}; ask the application for another");
+    let invalid = |fault: TokenFault| {
+        control.tokens.note_refused(fault);
+        let sentence = format!(
+            "the token {}; ask the application for another",
+            fault.told()
+        );
         Refusal::new(StatusCode::UNAUTHORIZED, "token", sentence)
     };
     let grant = match control.tokens.bearer(token).await {
         Ok(grant) => grant,
-        Err(BearerFault::Token(fault)) => return Err(invalid(fault.cause())),
+        Err(BearerFault::Token(fault)) => return Err(invalid(fault)),
         Err(BearerFault::Unavailable) => {
             return Err(Refusal::busy(
                 "the token cannot be verified now; retry after a second",
@@ -152,7 +156,8 @@ async fn grant_of(control: &Control, token: &str) -> Result<ConnectGrant, Refusa
     };
     let settings = control.settings.load();
     if grant.user.is_none() && settings.access.disallow_anonymous_connection_tokens {
-        return Err(invalid("it names no user"));
+        let cause = "it names no user (client.disallow_anonymous_connection_tokens)";
+        return Err(invalid(TokenFault::Invalid(cause)));
     }
     Ok(grant)
 }
