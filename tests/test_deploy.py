@@ -79,6 +79,15 @@ class DeployTest(unittest.TestCase):
             code, output, errors = run("systemd-analyze", "verify", file)
         self.assertEqual((code, errors), (0, ""), output)
 
+    def test_a_reload_reads_the_file_that_people_change(self):
+        unit = (DEPLOY / "myriad.service").read_text()
+        config = re.search(r"^ExecStart=.* --config (\S+)$", unit, re.M)[1]
+        self.assertIn(f" {config} ", (ROOT / "docs" / "serve.md").read_text())
+        self.assertRegex(unit, r"(?m)^ExecReload=\S+ -HUP \$MAINPID$")
+        # systemd makes its copy at the start only.
+        self.assertNotRegex(unit, r"(?m)^LoadCredential=")
+        self.assertNotIn("CREDENTIALS_DIRECTORY", config)
+
     def test_systemd_waits_longer_than_a_drain(self):
         unit = (DEPLOY / "myriad.service").read_text()
         stop = re.search(r"^TimeoutStopSec=(\d+)s$", unit, re.M)[1]

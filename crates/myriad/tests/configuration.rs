@@ -135,6 +135,36 @@ fn a_hang_up_while_the_file_is_empty_changes_nothing() {
     server.wait_for_line("is in force: 0 changes");
 }
 
+/// As systemd makes it for `LoadCredential`: a directory and a file that only the service may read, and that nobody changes.
+#[test]
+fn a_hang_up_says_that_a_credential_is_a_copy() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = std::env::temp_dir().join(format!("myriad-credentials-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("myriad.toml");
+    std::fs::write(&file, "handshake-timeout = \"9s\"\n").expect("a file");
+    let set = |path: &PathBuf, mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, permissions).expect("it is ours");
+    };
+    set(&file, 0o400);
+    set(&directory, 0o500);
+    let mut command = myriad(&[]);
+    command.env("CREDENTIALS_DIRECTORY", &directory);
+    let path = file.to_str().expect("UTF-8");
+    let server = Server::start_with(command, &["--config", path, "--shards", "1"]);
+    server.signal(SIGHUP);
+    server.wait_for_line("it is the copy that systemd made at the start (LoadCredential)");
+    // Newer ones can make the copy again.
+    set(&directory, 0o700);
+    set(&file, 0o600);
+    std::fs::write(&file, "handshake-timeout = \"8s\"\n").expect("a file");
+    server.signal(SIGHUP);
+    server.wait_for_line("handshake-timeout: \"9s\" -> \"8s\"");
+    drop(server);
+    std::fs::remove_dir_all(&directory).expect("it is ours");
+}
+
 #[test]
 fn a_hang_up_switches_the_debug_log_on_and_off() {
     let file = File::new("log", "");

@@ -106,6 +106,12 @@ impl Following {
                     .iter()
                     .filter(|change| !change.needs_restart)
                     .count();
+                if changes.is_empty() && self.sources.is_credential() {
+                    tracing::warn!(
+                        "SIGHUP: {path} has not changed: it is the copy that systemd made at the start (LoadCredential). Restart the \
+                         service, or let it read the file itself"
+                    );
+                }
                 tracing::info!(
                     "SIGHUP: {path} is in force: {}",
                     counted(followed as u64, "change")

@@ -1,13 +1,12 @@
 //! The config file with every option and its default, and the page that lists them.
 
-#[cfg(test)]
-use super::catalogue::Standard;
-use super::catalogue::{Described, Form, Group, find};
+use super::catalogue::{Described, Form, Group, Standard, find};
 use super::keys::{LISTS_OF_TABLES, Table};
 use std::fmt::Write as _;
 
 const BEGIN: &str = "\
 # Every option of `myriad serve` with its default. Remove the # before a key to change it, and the # before the header of its table.
+# Where the default depends on something, there is an example, which is not the default.
 #
 # Each option has a variable of the environment, too: MYRIAD_ and its path in capitals, such as MYRIAD_CLIENT_CHANNEL_LIMIT.
 # Flags stand over variables, and variables over this file. `myriad config check FILE` names every mistake.
@@ -120,9 +119,14 @@ impl Section {
                 } else {
                     " A change needs a restart."
                 };
+                // An example that looks like a default is switched on by people who only want to see it.
+                let begin = match option.standard {
+                    Standard::Value(_) => sign,
+                    Standard::Depends { .. } => "# Example: ",
+                };
                 let _ = write!(
                     text,
-                    "\n# {}\n# Value: {}. Default: {}.{restart}\n{sign}{} = {}\n",
+                    "\n# {}\n# Value: {}. Default: {}.{restart}\n{begin}{} = {}\n",
                     option.about,
                     option.form.sentence(),
                     option.default_words(),
@@ -246,10 +250,22 @@ mod tests {
         assert_eq!(meaning(&text), meaning(""));
         for section in sections() {
             for option in options(section.table).filter(|option| option.form != Form::Table) {
-                let line = format!("\n#{} = ", option.key);
+                let begin = match option.standard {
+                    Standard::Value(_) => "\n#",
+                    Standard::Depends { .. } => "\n# Example: ",
+                };
+                let line = format!("{begin}{} = ", option.key);
                 assert!(text.contains(&line), "{} of [{}]", option.key, section.path);
             }
         }
+    }
+
+    /// People remove the # before what they read as the default.
+    #[test]
+    fn every_line_that_can_be_switched_on_is_the_default() {
+        let text = default_file();
+        assert!(text.contains("\n# Example: anonymous = true\n"), "{text}");
+        assert!(!text.contains("\n#anonymous"), "{text}");
     }
 
     #[test]

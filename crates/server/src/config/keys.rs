@@ -6,6 +6,7 @@
 use super::Options;
 use super::api::{ApiKeyTable, HttpApiTable};
 use super::catalogue::{self, Group};
+use super::centrifugo;
 use super::proxy_tables::{
     ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
     RpcPingTable, RpcTable,
@@ -175,60 +176,8 @@ impl Table {
         }
     }
 
-    /// What to say about keys that Centrifugo has.
-    fn missing(self, key: &str) -> Option<&'static str> {
-        match (self, key) {
-            (Self::Top, "namespaces" | "namespace") => {
-                Some("there is no such key; did you mean [[channel.namespaces]]?")
-            }
-            (Self::Top, "without_namespace") => {
-                Some("there is no such key; did you mean [channel.without_namespace]?")
-            }
-            (Self::Top, "proxy") => Some(
-                "there is no such key; did you mean [client.proxy.connect], [channel.proxy.subscribe], [rpc.proxy] or [[proxies]]?",
-            ),
-            (Self::SwitchedProxy | Self::Proxy | Self::NamedProxy, "grpc") => {
-                Some("only HTTP is spoken")
-            }
-            (Self::SwitchedProxy | Self::Proxy, "name") => Some("only [[proxies]] have names"),
-            (Self::Proxy | Self::NamedProxy, "enabled") => Some(
-                "namespaces say whether they use this proxy: subscribe_proxy_enabled and so on, or proxy_enabled for rpc",
-            ),
-            (Self::ProxyHttp, "tls") => Some(
-                "certificates of applications are checked against those that the machine trusts",
-            ),
-            (Self::ChannelProxy, "subscribe_stream") => {
-                Some("this key of Centrifugo's is not supported yet")
-            }
-            (Self::Client, "queue_max_size") => {
-                Some("write outbound-bytes-max at the top of the file instead")
-            }
-            (
-                Self::Client,
-                "expired_close_delay"
-                | "expired_sub_close_delay"
-                | "presence_update_interval"
-                | "channel_position_check_delay"
-                | "channel_position_max_time_lag"
-                | "concurrency"
-                | "connect_include_server_time"
-                | "connect_code_to_http_response",
-            )
-            | (
-                Self::Top,
-                "websocket" | "uni_grpc" | "http_server" | "admin" | "engine" | "broker"
-                | "presence_manager" | "emulation" | "health" | "prometheus" | "consumers",
-            ) => Some("this key of Centrifugo's is not supported yet"),
-            (
-                Self::Channel,
-                "private_prefix" | "namespace_boundary" | "user_boundary" | "user_separator",
-            ) => Some("the signs $ : # and , in channel names cannot be changed"),
-            _ => None,
-        }
-    }
-
     fn advice(self, key: &str) -> String {
-        if let Some(advice) = self.missing(key) {
+        if let Some(advice) = centrifugo::advice(self, key) {
             return advice.into();
         }
         if matches!(self, Self::Top | Self::Channel) && Self::Namespace.keys().contains(&key) {
@@ -236,16 +185,19 @@ impl Table {
                 "write {key} under [channel.without_namespace] or in one of [[channel.namespaces]]"
             );
         }
-        // A third of the letters may be wrong; more is another word.
-        let distance = |known: &&str| {
-            strsim::damerau_levenshtein(&known.replace('-', "_"), &key.replace('-', "_"))
-        };
-        let nearest = self.keys().iter().copied().min_by_key(distance);
-        match nearest.filter(|known| distance(known) <= (key.len() / 3).max(1)) {
+        match nearest(key, self.keys().iter().copied()) {
             Some(known) => format!("there is no such key; did you mean {known}?"),
             None => "there is no such key".into(),
         }
     }
+}
+
+/// The name that may have been meant. A third of the letters may be wrong; more is another word.
+pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let name = name.replace('-', "_");
+    let distance = |known: &str| strsim::damerau_levenshtein(&known.replace('-', "_"), &name);
+    let (distance, nearest) = known.map(|known| (distance(known), known)).min()?;
+    (distance <= (name.len() / 3).max(1)).then_some(nearest)
 }
 
 /// The keys of the three kinds of proxies, which have one structure.
@@ -315,6 +267,29 @@ fn collect(
     }
 }
 
+/// The first key of a table that does not exist or whose value cannot be read, also in the tables in it, and what to do about it.
+/// `prefix` is the path of the table, with a dot at its end.
+pub(super) fn first_fault(
+    values: &toml::Table,
+    kind: Table,
+    prefix: &str,
+) -> Option<(String, String)> {
+    values.iter().find_map(|(key, value)| {
+        let path = format!("{prefix}{key}");
+        if let Some(advice) = kind.fault(key, &path, value) {
+            return Some((path, advice));
+        }
+        let inner = kind.inner(key)?;
+        match value {
+            toml::Value::Table(values) => first_fault(values, inner, &format!("{path}.")),
+            toml::Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+                first_fault(item.as_table()?, inner, &format!("{path}[{index}]."))
+            }),
+            _ => None,
+        }
+    })
+}
+
 impl Table {
     /// What is wrong with a key or its value, without the tables in it.
     pub(super) fn fault(self, key: &str, path: &str, value: &toml::Value) -> Option<String> {
@@ -325,6 +300,13 @@ impl Table {
         if let Some(advice) = form_advice(key, path, inner, value) {
             return Some(advice);
         }
+        // A table of Centrifugo's where ours is a text.
+        if inner.is_none()
+            && value.is_table()
+            && let Some(advice) = centrifugo::advice(self, key)
+        {
+            return Some(advice.into());
+        }
         let are_tables = match value {
             toml::Value::Table(_) => inner.is_some(),
             toml::Value::Array(items) => inner.is_some() && items.iter().all(toml::Value::is_table),
@@ -334,11 +316,17 @@ impl Table {
             return None;
         }
         let refusal = self.refusal(toml::Table::from_iter([(key.to_owned(), value.clone())]));
-        let is_secret = catalogue::find(self, key).is_some_and(|option| option.is_secret);
+        let secret = catalogue::find(self, key).filter(|option| option.is_secret);
         // The parser would repeat the value.
-        refusal.map(|refusal| match is_secret {
-            true => "write one text in quotes".into(),
-            false => refusal,
+        refusal.map(|refusal| match secret {
+            Some(option) if option.form == catalogue::Form::Json => {
+                format!(
+                    "it has a key or a value that it cannot have: {}",
+                    option.about
+                )
+            }
+            Some(_) => "write one text in quotes".into(),
+            None => refusal,
         })
     }
 }
@@ -530,7 +518,7 @@ mod tests {
             (
                 "[channel.proxy.subscribe_stream]",
                 "channel.proxy.subscribe_stream",
-                "not supported yet",
+                "there are no subscription streams here",
             ),
             (
                 "[channel.without_namespace]\npublish_proxy_enable = true",

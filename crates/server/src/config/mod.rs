@@ -4,6 +4,7 @@ mod address;
 mod api;
 mod broker;
 mod catalogue;
+mod centrifugo;
 mod changes;
 mod default_file;
 mod environment;
@@ -96,6 +97,17 @@ pub enum ConfigError {
         /// Where in it, and what was expected.
         source: Box<toml::de::Error>,
     },
+    /// The file is written in another language.
+    #[error(
+        "config file {}: it is {language}, and TOML is wanted: write key = value, a table as [client], and [[channel.namespaces]] \
+         before each namespace; Centrifugo converts its own with defaultconfig --base FILE --config FILE.toml", path.display()
+    )]
+    Language {
+        /// Which file.
+        path: PathBuf,
+        /// What it looks like.
+        language: &'static str,
+    },
     /// A value in the file that cannot be meant.
     #[error("config file {}: line {line}: {field} = {value}: {advice}", path.display())]
     Line {
@@ -187,6 +199,7 @@ impl ConfigError {
             Self::File { .. }
             | Self::Key { .. }
             | Self::Syntax { .. }
+            | Self::Language { .. }
             | Self::Emptied { .. }
             | Self::Removed { .. }
             | Self::Several(_) => None,

@@ -18,6 +18,25 @@ impl SecretText {
     }
 }
 
+impl SecretText {
+    /// What to say of space at an end of the secret: files and `echo` add a line feed that nobody sees. It is kept, because it may
+    /// be meant.
+    pub(super) fn space_remark(&self, field: &str, consequence: &str) -> Option<String> {
+        space_remark(&self.0, field, consequence)
+    }
+}
+
+/// As [`SecretText::space_remark`].
+pub(super) fn space_remark(text: &str, field: &str, consequence: &str) -> Option<String> {
+    let what = match text.chars().next_back().filter(|sign| sign.is_whitespace()) {
+        Some('\n' | '\r') => "ends in a line feed",
+        Some(_) => "ends in a space",
+        None if text.starts_with(char::is_whitespace) => "begins with a space",
+        None => return None,
+    };
+    Some(format!("{field} {what}, which counts: {consequence}"))
+}
+
 impl From<String> for SecretText {
     fn from(text: String) -> Self {
         Self(text)

@@ -36,6 +36,18 @@ impl Sources {
         self.options(written)
     }
 
+    /// Whether the file is a copy that systemd makes for a service when it starts (`LoadCredential`).
+    #[must_use]
+    pub(crate) fn is_credential(&self) -> bool {
+        let is_directory = |(name, _): &&(String, String)| name == "CREDENTIALS_DIRECTORY";
+        let directory = self.variables.iter().find(is_directory);
+        let directory = directory.filter(|(_, directory)| !directory.is_empty());
+        match (&self.file, directory) {
+            (Some(file), Some((_, directory))) => file.starts_with(directory),
+            _ => false,
+        }
+    }
+
     /// How the log is to be written, as far as that can be known: also if the options cannot be used.
     #[must_use]
     pub fn log_format(&self) -> LogFormat {
@@ -172,6 +184,41 @@ mod tests {
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_file_in_another_language_is_told_so() {
+        let json = File::new("json", " {\n  \"client\": {}\n}\n");
+        let found = mistakes(&sources(Some(&json), &[]));
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("config file FILE: it is JSON, and TOML is wanted: "),
+            "{found:?}"
+        );
+    }
+
+    /// One key of each table of Centrifugo's default file that is not here, or has another form here.
+    #[test]
+    fn keys_of_centrifugo_have_a_counterpart_or_a_reason() {
+        let file = File::new(
+            "centrifugo",
+            "consumers = []\npid_file = \"\"\nenable_unreleased_features = false\n[http_server]\nport = 8000\n\
+             [log]\nlevel = \"info\"\n[engine]\ntype = \"memory\"\n[broker]\nenabled = false\n[presence_manager]\n[map_broker]\n\
+             [controller]\n[shared_poll]\n[client]\nqueue_max_size = 5\nconcurrency = 0\n\
+             [client.token]\ninsecure_skip_jwks_endpoint_safety_check = false\n\
+             [client.proxy.connect]\ngrpc_metadata = []\n[client.proxy.connect.grpc]\n[channel]\nprivate_prefix = \"$\"\n\
+             [channel.proxy.map_publish]\n[channel.without_namespace]\nsubscription_type = \"\"\n\
+             subscribe_stream_proxy_enabled = false\n[channel.without_namespace.map]\n[rpc]\nnamespace_boundary = \":\"\n\
+             [http_api]\ndisabled = false\nexternal = false\n[grpc_api]\n[websocket]\n[sse]\nhandler_prefix = \"\"\n\
+             [uni_websocket]\ncompression = false\n[webtransport]\n[uni_grpc]\n[emulation]\n[admin]\n[prometheus]\n[health]\n[swagger]\n\
+             [debug]\n[init]\n[opentelemetry]\n[graphite]\n[usage_stats]\n[node]\n[shutdown]\n",
+        );
+        let found = mistakes(&sources(Some(&file), &[]));
+        assert_eq!(found.len(), 42, "{found:#?}");
+        for mistake in &found {
+            assert!(!mistake.ends_with("there is no such key"), "{mistake}");
+            assert!(!mistake.contains("invalid type"), "{mistake}");
         }
     }
 

@@ -93,6 +93,13 @@ impl ClientTable {
                     "{path}.jwks_public_endpoint is not https: whoever is on the way can give the server other keys"
                 ));
             }
+            for (name, secret) in [
+                ("hmac_secret_key", &table.hmac_secret_key),
+                ("hmac_previous_secret_key", &table.hmac_previous_secret_key),
+            ] {
+                let consequence = "tokens that are signed without it are refused (3500, 103)";
+                remarks.extend(secret.space_remark(&format!("{path}.{name}"), consequence));
+            }
             if let Some(secret) = table.hmac_secret_key.secret()
                 && secret.len() < SECRET_BYTES_GOOD
             {
@@ -401,5 +408,39 @@ mod tests {
         );
         assert!(idle.contains("enabled = true"), "{idle}");
         assert!(skipped.contains("everybody can make tokens"), "{skipped}");
+    }
+
+    /// Files and `echo` add a line feed, and then every token is refused.
+    #[test]
+    fn space_at_an_end_of_a_secret_is_remarked_upon() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        for (text, what) in [
+            (
+                format!("{secret}\\n"),
+                Some("ends in a line feed, which counts: "),
+            ),
+            (
+                format!("{secret} "),
+                Some("ends in a space, which counts: "),
+            ),
+            (
+                format!(" {secret}"),
+                Some("begins with a space, which counts: "),
+            ),
+            (secret.to_owned(), None),
+        ] {
+            let text = format!("[client]\ntoken.hmac_secret_key = \"{text}\"");
+            let client = Options::from_text(&text, Path::new("f")).unwrap().client;
+            let client = client.unwrap();
+            let remarks = client.token_remarks(&client.token_rules().unwrap());
+            assert_eq!(remarks.len(), usize::from(what.is_some()), "{remarks:?}");
+            for (remark, what) in remarks.iter().zip(what) {
+                let begin = format!("client.token.hmac_secret_key {what}");
+                assert!(
+                    remark.starts_with(&begin) && !remark.contains(secret),
+                    "{remark}"
+                );
+            }
+        }
     }
 }

@@ -210,7 +210,15 @@ impl WebhooksTable {
                 Some(_) => None,
             }
         };
-        self.endpoints.iter().filter_map(remark).collect()
+        let space = |endpoint: &WebhookEndpointTable| {
+            let field = format!("webhook endpoint {:?}: the secret", endpoint.name);
+            let consequence = "receivers that have it without that take no batch for ours";
+            endpoint.secret.space_remark(&field, consequence)
+        };
+        let endpoints = self.endpoints.iter();
+        endpoints
+            .flat_map(|endpoint| [remark(endpoint), space(endpoint)].into_iter().flatten())
+            .collect()
     }
 }
 
@@ -276,11 +284,6 @@ impl WebhookEndpointTable {
         };
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return refused("write a URL that begins with https:// or http://");
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            // The value is not repeated: it has a password.
-            let advice = "leave out user and password: secret proves who sends";
-            return Err(refuse(key.to_owned(), "(hidden)", advice));
         }
         if url.fragment().is_some() {
             return refused("leave out what follows #: it is never sent");
@@ -504,7 +507,7 @@ mod tests {
             ("app", "", "url"),
             ("app", "app.example.com", "url"),
             ("app", "ftp://a.example", "url"),
-            ("app", "https://user:opensesame@a.example", "url"),
+            ("app", "https://user:opensesame@a.example/#x", "url"),
             ("app", "https://a.example/#x", "url"),
         ] {
             let text = format!("[[webhooks.endpoints]]\nname = {name:?}\nurl = {url:?}");
@@ -535,6 +538,10 @@ mod tests {
     fn a_secret_is_not_shown() {
         let config = endpoint("secret = \"sesame-sesame\"").expect("a secret");
         let shown = format!("{:?}", config.webhooks);
+        assert!(!shown.contains("sesame"), "{shown}");
+        let text =
+            "[[webhooks.endpoints]]\nname = \"app\"\nurl = \"https://user:sesame@a.example/\"";
+        let shown = format!("{:?}", resolve(text).expect("a password").webhooks);
         assert!(!shown.contains("sesame"), "{shown}");
     }
 }

@@ -53,6 +53,10 @@ impl Written {
         path: &Path,
     ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         let syntax = |source| {
+            if let Some(language) = other_language(text, path) {
+                let path = path.into();
+                return ConfigError::Language { path, language };
+            }
             hidden(&source, text, path).unwrap_or_else(|| ConfigError::Syntax {
                 path: path.into(),
                 source: Box::new(source),
@@ -220,6 +224,16 @@ impl Written {
             table.insert(key.into(), other.into());
         }
         Some(left)
+    }
+}
+
+/// The language that a file is written in, if it looks like another one than TOML.
+fn other_language(text: &str, path: &Path) -> Option<&'static str> {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension {
+        _ if text.trim_start().starts_with('{') => Some("JSON"),
+        Some("yaml" | "yml") => Some("YAML"),
+        _ => None,
     }
 }
 

@@ -111,6 +111,19 @@ fn channels(request: &Request) -> Vec<&str> {
 }
 
 #[test]
+fn user_and_password_of_the_url_are_sent_as_basic_authentication() {
+    let receiver = Receiver::start();
+    let url = receiver.url().replace("http://", "http://user:s%40same@");
+    let bench = Bench::new(config(&url, ""));
+    bench.tell(&["a"]);
+    let request = receiver.next();
+    // user:s@same
+    let authorization = request.header("authorization");
+    assert_eq!(authorization, Some("Basic dXNlcjpzQHNhbWU="));
+    assert_eq!(request.target(), "POST /hook?x=1");
+}
+
+#[test]
 fn a_batch_is_posted_and_signed() {
     let receiver = Receiver::start();
     let mut bench = Bench::new(config(&receiver.url(), ""));

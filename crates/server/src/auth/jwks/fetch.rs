@@ -28,6 +28,11 @@ pub(super) enum FetchError {
     /// It has no key that can be used.
     #[error("the answer has no key with a kid for RS, ES or EdDSA signatures")]
     NoKeys,
+    /// No key of the set can be read.
+    #[error(
+        "the numbers of its keys are no base64url without padding (RFC 7515): no token that they sign is let in"
+    )]
+    Unreadable,
 }
 
 /// Without the URL, whose query may be secret: whoever logs the error says what may be said of it.
@@ -66,6 +71,7 @@ pub(super) async fn fetch(url: &str) -> Result<Set, FetchError> {
     Set::read(&body).map_err(|fault| match fault {
         SetFault::Malformed => FetchError::Malformed,
         SetFault::NoKeys => FetchError::NoKeys,
+        SetFault::Unreadable => FetchError::Unreadable,
     })
 }
 

@@ -320,6 +320,13 @@ impl Cached {
                     .is_none_or(|(old, _)| old.names() != set.names());
                 if is_new || !was_up {
                     tracing::info!("keys for tokens from {}: {:?}", self.shown(), set.names());
+                    if !set.unreadable().is_empty() {
+                        tracing::warn!(
+                            "keys from {} are left out because their numbers are no base64url without padding (RFC 7515): {:?}; tokens that they sign are refused",
+                            self.shown(),
+                            set.unreadable()
+                        );
+                    }
                 }
                 state.set = Some((Arc::new(set), now));
             }

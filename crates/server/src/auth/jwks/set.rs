@@ -13,7 +13,11 @@ const KEYS_MAX: usize = 100;
 
 /// The keys of a set that verify signatures, with their names.
 #[derive(Debug)]
-pub(super) struct Set(Vec<(Box<str>, PublicKey)>);
+pub(super) struct Set {
+    keys: Vec<(Box<str>, PublicKey)>,
+    /// Names of keys whose numbers cannot be read.
+    unreadable: Vec<Box<str>>,
+}
 
 /// Why there is no set in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub(super) enum SetFault {
     Malformed,
     /// No key in it has a name (`kid`) and verifies signatures. An endpoint that lost its keys must not take ours away.
     NoKeys,
+    /// The same, because the numbers of all keys are written in another way than as base64url without padding (RFC 7515, section 2).
+    Unreadable,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +65,7 @@ impl Set {
     pub(super) fn read(text: &[u8]) -> Result<Self, SetFault> {
         let document: Document<'_> =
             serde_json::from_slice(text).map_err(|_| SetFault::Malformed)?;
-        let mut keys = Vec::new();
+        let (mut keys, mut unreadable) = (Vec::new(), Vec::new());
         for raw in document.keys.into_iter().take(KEYS_MAX) {
             let Ok(key) = serde_json::from_str::<Key<'_>>(raw.get()) else {
                 continue;
@@ -67,26 +73,35 @@ impl Set {
             if let Some(name) = key.kid.as_deref().filter(|name| !name.is_empty())
                 && key.verifies_signatures()
             {
+                if key.is_unreadable() {
+                    unreadable.push(name.into());
+                    continue;
+                }
                 keys.extend(key.public().into_iter().map(|public| (name.into(), public)));
             }
         }
-        if keys.is_empty() {
-            Err(SetFault::NoKeys)
-        } else {
-            Ok(Self(keys))
+        match (keys.is_empty(), unreadable.is_empty()) {
+            (true, true) => Err(SetFault::NoKeys),
+            (true, false) => Err(SetFault::Unreadable),
+            (false, _) => Ok(Self { keys, unreadable }),
         }
+    }
+
+    /// Names of keys that are left out because their numbers cannot be read, for the log.
+    pub(super) fn unreadable(&self) -> &[Box<str>] {
+        &self.unreadable
     }
 
     /// The key with this name for this algorithm.
     pub(super) fn find(&self, name: &str, algorithm: Algorithm) -> Option<&PublicKey> {
-        let mut keys = self.0.iter();
+        let mut keys = self.keys.iter();
         keys.find(|(known, key)| **known == *name && key.algorithm == algorithm)
             .map(|(_, key)| key)
     }
 
     /// The names, each once, for the log.
     pub(super) fn names(&self) -> Vec<&str> {
-        let mut names: Vec<_> = self.0.iter().map(|(name, _)| &**name).collect();
+        let mut names: Vec<_> = self.keys.iter().map(|(name, _)| &**name).collect();
         names.dedup();
         names
     }
@@ -99,6 +114,13 @@ impl Key<'_> {
                 .key_ops
                 .as_deref()
                 .is_none_or(|operations| operations.iter().any(|name| name == "verify"))
+    }
+
+    /// Whether a number of it is no base64url. Padding is the usual cause: some libraries write `=` at the end.
+    fn is_unreadable(&self) -> bool {
+        let numbers = [&self.n, &self.e, &self.x, &self.y];
+        let mut written = numbers.into_iter().filter(|number| number.is_some());
+        written.any(|number| decoded(number).is_none())
     }
 
     /// The key for each algorithm that it may verify: its type says which, and `alg` may say less.
@@ -192,6 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn a_key_with_padding_is_left_out_by_its_name() {
+        let padded = ED25519.replace("URo", "URo=");
+        let set = read(&[
+            format!(r#"{padded},"kid":"padded""#),
+            format!(r#"{P256},"kid":"a""#),
+        ])
+        .unwrap();
+        assert_eq!(set.names(), ["a"]);
+        let left_out: Vec<_> = set.unreadable().iter().map(|name| &**name).collect();
+        assert_eq!(left_out, ["padded"]);
+        let alone = read(&[format!(r#"{padded},"kid":"padded""#)]);
+        assert_eq!(alone.unwrap_err(), SetFault::Unreadable);
+    }
+
+    #[test]
     fn keys_that_verify_no_signature_are_left_out() {
         let off_curve = P256.replace("x_FE", "x_FF");
         for key in [
@@ -210,7 +247,7 @@ mod tests {
             r#""kty":"OKP","crv":"X25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo","kid":"a""#.to_owned(),
             r#""kty":"OKP","crv":"Ed25519","x":"AA","kid":"a""#.to_owned(),
             // 512 bits, and no modulus at all.
-            format!(r#""kty":"RSA","n":"{}","e":"AQAB","kid":"a""#, "q".repeat(86)),
+            format!(r#""kty":"RSA","n":"{}w","e":"AQAB","kid":"a""#, "q".repeat(85)),
             r#""kty":"RSA","n":"","e":"AQAB","kid":"a""#.to_owned(),
             r#""kty":"RSA","kid":"a""#.to_owned(),
         ] {
