@@ -5,17 +5,17 @@ import contextlib
 import io
 import json
 import re
-import socket
 import sys
 import unittest
 from dataclasses import replace
 from pathlib import Path
 
 ARENA = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ARENA)]
+sys.path[:0] = [str(ARENA), str(ARENA.parent / "tests")]
 
 import check  # noqa: E402
 import contestants  # noqa: E402
+import ports  # noqa: E402
 import smoke  # noqa: E402
 from contestants import Order, Running, Unfit  # noqa: E402
 
@@ -27,18 +27,6 @@ WORKSPACE_LOCK = ARENA.parent / "Cargo.lock"
 
 def crate_sources(lock):
     return set(re.findall(r'^source = "([^"]*)"', lock.read_text(), re.M))
-
-
-def free_ports(count):
-    """The first of so many neighbouring ports that are free at this moment."""
-    for first in range(27_000, 31_000, count):
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                listener = held.enter_context(socket.socket())
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(("127.0.0.1", port))
-            return first
-    raise OSError("no free ports")
 
 
 def reference(**changes):
@@ -137,7 +125,7 @@ class UnfitTest(unittest.TestCase):
         return str(caught.exception)
 
     def start(self, contestant):
-        with Running(contestant, Order(free_ports(1), 10)):
+        with Running(contestant, Order(ports.reserve(1), 10)):
             pass
 
     def test_a_missing_tool(self):
@@ -170,7 +158,7 @@ class UnfitTest(unittest.TestCase):
 
 class SmokeTest(unittest.TestCase):
     def run_one(self, contestant):
-        arguments = smoke.arguments(["--port", str(free_ports(2)), "--connections", "9"])
+        arguments = smoke.arguments(["--port", str(ports.reserve(2)), "--connections", "9"])
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             return smoke.run_one(contestant, arguments)
@@ -185,7 +173,7 @@ class SmokeTest(unittest.TestCase):
         self.assertIn("FAILED: start: it ended with 1: out of luck", smoke.line(smoke.cells(row)))
 
     def test_several_processes_stop_with_the_block(self):
-        order = Order(free_ports(2), 4, 2)
+        order = Order(ports.reserve(2), 4, 2)
         with Running(reference(), order) as running:
             pids = [process.pid for process in running.processes]
             crowd = check.Crowd(running.ports)

@@ -12,9 +12,15 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+
+import ports  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -28,12 +34,6 @@ def build(directory):
         ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True
     )
     return program
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Client:
@@ -97,7 +97,7 @@ class PushTest(unittest.TestCase):
         cls.directory.cleanup()
 
     def setUp(self):
-        self.port, self.control = free_port(), free_port()
+        self.port, self.control = ports.reserve(), ports.reserve()
         self.server = self.start()
         self.clients = []
 
@@ -224,7 +224,7 @@ class PushTest(unittest.TestCase):
 
     def test_a_port_in_use_is_not_shared_silently(self):
         second = subprocess.run(
-            [self.program, "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{free_port()}"],
+            [self.program, "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{ports.reserve()}"],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -237,7 +237,7 @@ class ManyProcessesTest(unittest.TestCase):
     def test_more_processes_are_started_where_the_descriptor_limit_demands_it(self):
         with tempfile.TemporaryDirectory() as directory:
             program = build(directory)
-            port, control = free_port(), free_port()
+            port, control = ports.reserve(), ports.reserve()
             server = subprocess.Popen(
                 ["sh", "-c", f"ulimit -n 512; exec {program} --listen 127.0.0.1:{port} "
                  f"--control 127.0.0.1:{control} --connections 20000"],

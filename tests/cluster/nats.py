@@ -1,15 +1,12 @@
 """NATS servers for tests: installed by Go where they are missing, started, killed, stopped."""
 
-import fcntl
 import json
 import os
-import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -17,13 +14,14 @@ from pathlib import Path
 from places import Loopback
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Last, and here: benchmarks start servers too.
+sys.path.append(str(ROOT / "tests"))
+
+import ports  # noqa: E402
+
 VERSION = "2.15.2"
 MODULE = f"github.com/nats-io/nats-server/v2@v{VERSION}"
 PATIENCE_SECONDS = 60
-PORT_LOCKS = Path(tempfile.gettempdir()) / "myriad-test-ports"
-
-kept_ports = []
-
 
 def program():
     """The path of nats-server, which Go builds once (some minutes); None where there is no Go."""
@@ -43,39 +41,6 @@ def program_or_exit():
     if built is None:
         sys.exit("nats-server is built with Go, which is not installed; install Go and try again")
     return built
-
-
-def free_ports(count):
-    """Ports of loopback that nobody has, below those that outgoing connections take by themselves. No other run of these tests takes them
-    before this one ends."""
-    ports = []
-    while len(ports) < count:
-        port = random.randrange(15_000, 32_000)
-        if is_free(port) and is_kept(port):
-            ports.append(port)
-    return ports
-
-
-def is_free(port):
-    with socket.socket() as one:
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def is_kept(port):
-    """Whether this process is the first to keep a port. Its locks end with it, and programs that it starts do not have them."""
-    PORT_LOCKS.mkdir(exist_ok=True)
-    lock = (PORT_LOCKS / str(port)).open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        return False
-    kept_ports.append(lock)
-    return True
 
 
 def pub(subject, data):
@@ -165,8 +130,7 @@ class Cluster:
     """Some servers as one cluster; one of them alone without."""
 
     def __init__(self, program, folder, count, places=None):
-        ports = free_ports(3 * count)
-        each = [ports[3 * index : 3 * index + 3] for index in range(count)]
+        each = [[ports.reserve() for _ in range(3)] for _ in range(count)]
         places = places or [Loopback] * count
         self.servers = [Server(program, folder, index, each[index], places[index]) for index in range(count)]
         if count > 1:

@@ -8,7 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
-from nats import free_ports, wait_for
+from nats import ports, wait_for
 from places import Loopback
 
 KEY = "test"
@@ -65,7 +65,7 @@ class Node:
         self.name, self.place = f"m{index}", place
         # Beside those of this process.
         self.environment = {}
-        (self.port,) = free_ports(1)
+        self.port = ports.reserve()
         self.log = folder / f"{self.name}.log"
         config = folder / f"{self.name}.toml"
         config.write_text(CONFIG.format(history=history, ttl=ttl, secret=SECRET))

@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "clients" / "python"))
+TESTS = Path(__file__).resolve().parents[1]
+sys.path += [str(TESTS / "clients" / "python"), str(TESTS)]
 
 from proxy import KINDS, Nginx, Proxy, find
 from server import PATIENCE, UPGRADE, Server, receive_head, until

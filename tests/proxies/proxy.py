@@ -1,7 +1,6 @@
 """Runs nginx and HAProxy with the configs of deploy/, on other ports and without privileges."""
 
 import os
-import random
 import re
 import shutil
 import socket
@@ -10,12 +9,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import ports
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 # Debian installs servers where an ordinary user's PATH does not lead.
 SEARCH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 PATIENCE = 30
-PORT_ATTEMPTS = 20
 
 
 def replace(config, old, new, count=1):
@@ -117,10 +117,6 @@ class HAProxy:
 KINDS = {kind.name: kind for kind in (Nginx, HAProxy)}
 
 
-class PortTaken(Exception):
-    """The proxy ended before it accepted a connection."""
-
-
 class Proxy:
     """A proxy in a process of its own."""
 
@@ -132,13 +128,8 @@ class Proxy:
         config = (DEPLOY / kind.file).read_text()
         for old, new in replaced:
             config = replace(config, old, new)
-        for _ in range(PORT_ATTEMPTS):
-            # Below the ports that the kernel gives to outgoing connections.
-            self.port = random.randrange(20_000, 30_000)
-            with suppress(PortTaken):
-                fitted = kind.fit(config, self.port, backends, directory, tls, proxy_protocol)
-                return self._start(fitted, directory)
-        raise AssertionError(f"{kind.name} did not start; see what it said above")
+        self.port = ports.reserve()
+        self._start(kind.fit(config, self.port, backends, directory, tls, proxy_protocol), directory)
 
     def _start(self, config, directory):
         file = directory / self.kind.file
@@ -148,7 +139,7 @@ class Proxy:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise PortTaken
+                raise AssertionError(f"{self.kind.name} did not start; see what it said above")
             with suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
                 return
         self.stop()

@@ -28,6 +28,7 @@ fn ask(address: SocketAddr) -> io::Result<[u8; 13]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_reserved_port::ReservedPort;
     use std::net::{Ipv4Addr, TcpListener};
     use std::thread;
 
@@ -57,9 +58,7 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_not_healthy() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
-        assert!(!healthy(address));
+        let nobody = ReservedPort::take().unwrap();
+        assert!(!healthy(nobody.address()));
     }
 }

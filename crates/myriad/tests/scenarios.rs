@@ -2,6 +2,7 @@
 
 mod support;
 
+use myriad_reserved_port::ReservedPort;
 use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,7 @@ const SMALL_IM: [&str; 8] = [
 struct Nginx {
     process: Child,
     address: String,
+    _port: ReservedPort,
 }
 
 impl Nginx {
@@ -66,9 +68,8 @@ impl Nginx {
         let programs = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
         let program = programs.iter().find(|path| Path::new(path).exists())?;
         let folder = folder();
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("bound").to_string();
-        drop(free);
+        let port = ReservedPort::take().expect("a port");
+        let address = port.address().to_string();
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nginx.conf");
         let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {}/{kind};", folder.display()));
@@ -94,7 +95,11 @@ impl Nginx {
             assert!(begun.elapsed() < Duration::from_secs(20), "nginx listens");
             std::thread::sleep(Duration::from_millis(10));
         }
-        Some(Self { process, address })
+        Some(Self {
+            process,
+            address,
+            _port: port,
+        })
     }
 }
 

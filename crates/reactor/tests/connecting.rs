@@ -5,6 +5,7 @@
 mod support;
 
 use myriad_reactor::{SendOp, Sent, listen};
+use myriad_reserved_port::ReservedPort;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use support::{Event, Real, World, on_both, token};
@@ -113,8 +114,8 @@ fn chosen_ports_are_kept<R: Real>() {
 }
 
 fn a_refusal_is_reported_and_the_slot_comes_back<R: Real>() {
-    let (listener, address) = listener();
-    drop(listener);
+    let nobody = ReservedPort::take().unwrap();
+    let address = nobody.address();
     let mut world = World::<R>::connecting(1, address);
     for round in 0..40 {
         // The slot is free again from the wait after on.

@@ -5,6 +5,7 @@ mod support;
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tls;
 
+use myriad_reserved_port::ReservedPort;
 use myriad_swarm::{Arrival, ArrivalStage, Ending, Interrupt, Outcome, Target};
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpListener};
@@ -83,11 +84,8 @@ fn without_retries_the_refused_are_given_up() {
 #[test]
 fn nobody_listening_ends_the_run_early() {
     for driver in drivers() {
-        // The port was free a moment ago, and nobody else is told of it.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let nobody = ReservedPort::take().unwrap();
+        let port = nobody.address();
         let server = Server::start(1, upgrade_all, |_, _, _| 200);
         let mut config = server.config(driver, 50, 1);
         config.targets = vec![Target::parse(&format!("ws://{port}/")).unwrap()];

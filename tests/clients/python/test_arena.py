@@ -2,31 +2,18 @@
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import ports
 from paced import REQUEST_S
 
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 60
 PUSHES = 3
 REQUESTS_PER_S = 20
-
-
-def free_port():
-    """Below the range of outgoing connections, so that the crowd does not take it."""
-    for port in range(20_000, 32_000):
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no free port")
 
 
 def run_arena(folder):
@@ -42,7 +29,7 @@ def run_arena(folder):
     command = [
         os.environ["MYRIAD"], "arena", "--arena", folder, "--connections", str(CONNECTIONS), "--rounds", "1",
         "--pushes", str(PUSHES), "--idle", "0s", "--request-rate", str(REQUESTS_PER_S), "--request-duration", "1s",
-        "--port", str(free_port()), "--json", report,
+        "--port", str(ports.reserve()), "--json", report,
     ]  # fmt: skip
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -2,11 +2,11 @@
 
 import json
 import re
-import socket
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+import ports
 from server import UPGRADE, answer_of, receive_head, until
 
 GOOD = '{"channel": "c", "data": 1}'
@@ -146,9 +146,7 @@ def test_a_full_server_answers_503_and_when_to_come_back(serve):
 def test_one_port_or_two(serve):
     one = serve()
     assert one.request("GET", "/metrics").status == 200
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = ports.reserve()
     two = serve("--internal-listen", f"127.0.0.1:{port}")
     assert two.request("GET", "/metrics").status == 404
     public, two.port = two.port, port

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import json
 import os
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,9 +58,7 @@ def test_a_shard_that_stands_still(serve, tmp_path):
     config = tmp_path / "myriad.toml"
     config.write_text(CONFIG)
     # The control plane has an address of its own: connections to the common one may be the stuck shard's.
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = ports.reserve()
     server = serve("--config", str(config), "--shards", "2", "--internal-listen", f"127.0.0.1:{port}")
     server.port = port
 

@@ -6,6 +6,7 @@ use super::receiver::{Act, Receiver, Request};
 use super::signature::sign;
 use super::{Event, post};
 use crate::config::{WebhookEndpoint, Webhooks, WebhooksTable};
+use myriad_reserved_port::ReservedPort;
 use myriad_shard::{Notice, NoticeKind};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -234,16 +235,15 @@ fn an_answer_without_end_is_an_answer() {
 
 #[test]
 fn a_receiver_that_is_down_gets_everything_when_it_comes_back() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
+    let port = ReservedPort::take().expect("a port");
+    let address = port.address();
     let url = format!("http://{address}/hook?x=1");
     let mut bench = Bench::new(config(&url, "batch_size = 2"));
     bench.tell(&["a", "b", "c", "d", "e"]);
     while bench.requests("unreachable") < 2 {
         std::thread::yield_now();
     }
-    let receiver = Receiver::on(TcpListener::bind(address).expect("the same port"));
+    let receiver = Receiver::on(TcpListener::bind(address).expect("our port"));
     let told: Vec<_> = (0..3).map(|_| receiver.next()).collect();
     let told: Vec<_> = told.iter().flat_map(channels).collect();
     assert_eq!(told, ["a", "b", "c", "d", "e"]);

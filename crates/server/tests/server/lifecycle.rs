@@ -3,6 +3,7 @@
 use crate::support::{
     Http, get, head, next_text, on_both_drivers, options, publish, start, until, websocket,
 };
+use myriad_reserved_port::ReservedPort;
 use myriad_server::{Count, Machine, Options, Server, ServerError, Span};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -32,8 +33,9 @@ on_both_drivers! {
     }
 
     fn a_stopped_servers_port_is_free_at_once(driver) {
-        let first = start(options(driver));
-        let address = first.address();
+        let port = ReservedPort::take().expect("a port");
+        let address = port.address();
+        let first = start(Options { listen: Some(address), ..options(driver) });
         let mut client = websocket(address, "/raw?channel=c");
         let client = std::thread::spawn(move || client.read());
         first.stop();

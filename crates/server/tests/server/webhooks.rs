@@ -5,6 +5,7 @@
 mod receiver;
 
 use crate::support::{next_text, on_both_drivers, options, start, until, websocket};
+use myriad_reserved_port::ReservedPort;
 use myriad_server::{DriverChoice, Options, WebhooksTable};
 use receiver::{Act, Receiver};
 use serde_json::{Value, json};
@@ -121,9 +122,8 @@ on_both_drivers! {
     }
 
     fn a_receiver_that_is_away_is_told_later(driver) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
+        let port = ReservedPort::take().expect("a port");
+        let address = port.address();
         let server = start(telling(driver, &format!("http://{address}/hook")));
         let failed = "myriad_webhook_requests_total{endpoint=\"app\",outcome=\"unreachable\"}";
         for _ in 0..3 {
@@ -133,7 +133,7 @@ on_both_drivers! {
             until("its end is noted", || crate::support::metric(server.address(), "myriad_connections") == 0);
         }
         until("a request fails", || crate::support::metric(server.address(), failed) > 0);
-        let receiver = Receiver::on(TcpListener::bind(address).expect("the same port"));
+        let receiver = Receiver::on(TcpListener::bind(address).expect("our port"));
         receiver.then([Act::Answer(500), Act::Close]);
         let (mut told, mut ids) = (Vec::new(), Vec::new());
         while told.len() < 12 {

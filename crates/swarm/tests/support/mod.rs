@@ -235,6 +235,16 @@ pub(crate) fn broadcast(clients: &mut [Client], text: &str) {
     }
 }
 
+/// Waits until every client has read what it was given: each answers a ping that stands behind it.
+pub(crate) fn await_reading(clients: &mut [Client]) {
+    for client in &mut *clients {
+        client.send(Message::Ping("read".into())).unwrap();
+    }
+    for client in clients {
+        assert_eq!(client.read().unwrap(), Message::Pong("read".into()));
+    }
+}
+
 /// The drivers that work here: epoll, and io_uring where the kernel allows it.
 pub(crate) fn drivers() -> Vec<Driver> {
     let mut drivers = vec![Driver::Epoll];

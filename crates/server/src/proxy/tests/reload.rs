@@ -3,7 +3,7 @@
 use super::app::{Act, App};
 use super::faults::until;
 use super::*;
-use std::net::TcpListener as StdListener;
+use myriad_reserved_port::ReservedPort;
 use tokio::sync::Semaphore;
 
 /// What answers connects and what answers methods.
@@ -33,10 +33,8 @@ fn named(name: &str, address: SocketAddr) -> ProxySettings {
 
 #[test]
 fn a_proxy_that_is_the_same_keeps_its_circuit_and_another_begins_anew() {
-    let dead = StdListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nobody = ReservedPort::take().unwrap();
+    let dead = nobody.address();
     run(async {
         let (connects, methods) = (named("connects", dead), named("methods", dead));
         let first = reloaded(asked(&connects, &methods), None);
