@@ -1,4 +1,5 @@
 # make demo             as many connections as this machine allows, and three pushes to all of them
+# make dist             what is shipped, in target/dist: the program without symbols, and its symbols apart
 # make test             everything CI runs; ends with "N passed, N failed"
 # make bench            the figures of docs/benchmarks.md, beside a plain program (two hours, on an idle machine)
 # make bench-2m         two million connections, both ends, with pushes (20 GB of memory)
@@ -46,11 +47,16 @@ MINUTES ?= 60
 CLUSTER ?=
 ARENA ?=
 
-.PHONY: demo demo-cluster help test bench bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
+.PHONY: demo demo-cluster dist help test bench bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
 	$(TARGET)/release/myriad demo $(DEMO)
+
+dist:
+	$(CARGO) build --release --locked --bin myriad
+	deploy/split-symbols.sh $(TARGET)/release/myriad $(TARGET)/dist
+	@ls -sh $(TARGET)/dist
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))

@@ -69,6 +69,45 @@ class DeployTest(unittest.TestCase):
         image = re.search(r"^FROM rust:([\d.]+)-", (DEPLOY / "Dockerfile").read_text(), re.M)[1]
         self.assertEqual(image, channel)
 
+    def test_the_image_is_built_with_every_file_that_the_program_contains(self):
+        let_in = re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.M)
+        included = set()
+        for source in ROOT.glob("crates/*/src/**/*.rs"):
+            for path in re.findall(r'include_(?:str|bytes)!\(\s*"([^"]+)"', source.read_text()):
+                included.add((source.parent / path).resolve().relative_to(ROOT))
+        self.assertGreater(len(included), 10)
+        self.assertTrue(any(path.parts[0] == "examples" for path in included))
+        missing = [path for path in included if not any(path.is_relative_to(folder) for folder in let_in)]
+        self.assertEqual(missing, [])
+
+    @unittest.skipUnless(shutil.which("objcopy") and shutil.which("rustc"), "objcopy or rustc is not installed")
+    def test_a_stripped_program_tells_a_backtrace_with_its_symbols_beside_it(self):
+        """The crash of a small program, compiled as the release is: with line tables, and ended by its panic."""
+        with tempfile.TemporaryDirectory() as directory:
+            folder = Path(directory)
+            source = folder / "crash.rs"
+            source.write_text("#[inline(never)]\nfn culprit() {\n    panic!(\"here\");\n}\nfn main() {\n    culprit();\n}\n")
+            whole = folder / "crash"
+            options = ["-C", "debuginfo=line-tables-only", "-C", "panic=abort", "-C", "opt-level=3"]
+            code, _, said = run("rustc", *options, "-o", whole, source)
+            self.assertEqual(code, 0, said)
+            code, _, said = run(DEPLOY / "split-symbols.sh", whole, folder / "dist")
+            self.assertEqual(code, 0, said)
+            shipped, symbols = folder / "dist" / "crash", folder / "dist" / "crash.debug"
+            self.assertLess(shipped.stat().st_size, whole.stat().st_size // 2)
+
+            def backtrace():
+                return run(shipped, env={**os.environ, "RUST_BACKTRACE": "1"})[2]
+
+            self.assertIn("crash::culprit\n             at ", backtrace())
+            self.assertIn("crash.rs:3:5", backtrace())
+            # The folder may be another one, and without them there are no names.
+            symbols.rename(folder / "crash.debug")
+            self.assertNotIn("crash::culprit", backtrace())
+            (folder / "dist" / ".debug").mkdir()
+            (folder / "crash.debug").rename(folder / "dist" / ".debug" / "crash.debug")
+            self.assertIn("crash::culprit\n             at ", backtrace())
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_accepts_the_unit(self):
         # The program of the unit is not installed here; systemd looks for it.
