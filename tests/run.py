@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every check and test suite of the repository and adds up what they counted.
 
-    tests/run.py [--only NAME ...] [--list]
+    tests/run.py [--only NAME ...] [--list] [--busy N] [--wide-ports]
 
 A suite's own count is read from its output; a check without a count (formatting, lints, licences) counts as
 one. A suite that ends with an error without having counted a failure counts as one failed, and so does one
@@ -9,9 +9,13 @@ that ran nothing at all: a silent suite must not look like a good one. The last 
 and the exit code is 0 only if nothing failed.
 
 Suites that mostly wait run side by side. The output of such a one is shown whole when it has ended.
+
+--busy and --wide-ports make the machine one that breaks careless tests: it computes something else meanwhile, or gives ports of servers to
+outgoing connections.
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import re
@@ -33,6 +37,10 @@ MYRIAD = str(TARGET / "debug" / "myriad")
 NPM_INSTALL = ["npm", "ci", "--no-audit", "--no-fund"]
 # CI has 40 minutes for everything. Most of this is compiling.
 SUITE_SECONDS_MAX = 30 * 60
+# What `myriad doctor` recommends to a machine with many outgoing connections.
+WIDE_PORTS = "10000 65535"
+# Computes until the parent that it is told has gone.
+BUSY_LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 # Of suites that may run side by side.
 SIDE_BY_SIDE = 3
 # A line of a suite's output that names what failed, or says why.
@@ -76,6 +84,7 @@ class Suite:
     build: list = None
     # Whether it disturbs no other suite that says so, and is disturbed by none.
     beside_others: bool = False
+    seconds_max: int = SUITE_SECONDS_MAX
 
 
 @dataclass
@@ -329,7 +338,7 @@ def run_command(command, suite, say=None):
         if say:
             say(line)
         said.append(line)
-        if time.monotonic() - started > SUITE_SECONDS_MAX:
+        if time.monotonic() - started > suite.seconds_max:
             process.terminate()
             said.append("took too long and was stopped\n")
     return process.wait(), "".join(said)
@@ -402,10 +411,42 @@ def failure_lines(output):
     return found
 
 
+@contextlib.contextmanager
+def busy(loops):
+    """So many programs that compute without end, until the block ends."""
+    programs = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP, str(os.getpid())]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+@contextlib.contextmanager
+def wide_ports():
+    """A network namespace whose outgoing connections have the range WIDE_PORTS. Gives the words to put in front of a command that runs in it.
+
+    Nothing there reaches the network: what tests install or build has to be there already.
+    """
+    prepare = f"ip link set lo up && echo {WIDE_PORTS} > /proc/sys/net/ipv4/ip_local_port_range && echo ready && exec cat"
+    with subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", prepare], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as keeper:
+        if keeper.stdout.readline() != "ready\n":
+            sys.exit("--wide-ports needs root, unshare (util-linux) and ip (iproute2)")
+        # It ends with its input.
+        yield ["nsenter", f"--net=/proc/{keeper.pid}/ns/net"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", metavar="NAME", help="run only this suite; may be repeated")
     parser.add_argument("--list", action="store_true", help="list the suites, and do nothing")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="compute in N endless loops meanwhile")
+    parser.add_argument(
+        "--wide-ports", action="store_true", help=f"run the suites where outgoing connections have the ports {WIDE_PORTS}"
+    )
     arguments = parser.parse_args()
     chosen = [suite for suite in suites() if not arguments.only or suite.name in arguments.only]
     if arguments.list:
@@ -416,10 +457,14 @@ def main():
 
     # One install at a time: they wait for the network, while a processor each compiles and tests.
     installer = ThreadPoolExecutor(max_workers=1)
-    try:
+    with contextlib.ExitStack() as surroundings:
+        surroundings.callback(installer.shutdown, cancel_futures=True)
+        inside = surroundings.enter_context(wide_ports()) if arguments.wide_ports else []
+        for suite in chosen:
+            suite.commands = [[*inside, *command] for command in suite.commands]
+            suite.seconds_max *= 1 + arguments.busy
+        surroundings.enter_context(busy(arguments.busy))
         results = run_all(chosen, installer)
-    finally:
-        installer.shutdown(cancel_futures=True)
     return summarise(results)
 
 

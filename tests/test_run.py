@@ -4,8 +4,10 @@ import contextlib
 import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -266,6 +268,39 @@ class RustTest(unittest.TestCase):
     def test_a_crash_is_no_success(self):
         codes, _ = self.outcome_of_all(self.python("crash", "import os; os.abort()"))
         self.assertEqual(codes, {"crash": -6})
+
+
+class SurroundingsTest(unittest.TestCase):
+    def test_busy_loops_compute_until_they_are_not_wanted(self):
+        def children():
+            mine = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+            return {pid for pid in mine.read_text().split() if "sum(range" in Path(f"/proc/{pid}/cmdline").read_text()}
+
+        with run.busy(2):
+            # Both may not have begun their program yet.
+            deadline = time.monotonic() + 30
+            while len(children()) < 2:
+                self.assertLess(time.monotonic(), deadline)
+        self.assertEqual(children(), set())
+
+    def test_a_loop_ends_with_its_parent(self):
+        loop = f"[sys.executable, '-c', {run.BUSY_LOOP!r}, str(os.getpid())]"
+        parent = f"import os, subprocess, sys; print(subprocess.Popen({loop}, stdout=subprocess.DEVNULL).pid)"
+        started = subprocess.run([sys.executable, "-c", parent], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{started.stdout.strip()}/cmdline").exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def test_outgoing_connections_have_wide_ports_in_a_namespace_only(self):
+        if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("needs root and unshare")
+        ports = Path("/proc/sys/net/ipv4/ip_local_port_range")
+        here = ports.read_text()
+        with run.wide_ports() as inside:
+            there = subprocess.run([*inside, "cat", ports], stdout=subprocess.PIPE, text=True, check=True)
+            self.assertEqual(there.stdout.split(), run.WIDE_PORTS.split())
+            self.assertEqual(ports.read_text(), here)
 
 
 if __name__ == "__main__":
