@@ -213,6 +213,11 @@ impl ChunkedBody {
         self.state == State::NEXT_SIZE
     }
 
+    /// Counts extensions and trailers from zero again, for a body without end.
+    pub(super) fn forget_overhead(&mut self) {
+        self.overhead_bytes = 0;
+    }
+
     fn next(&mut self, byte: u8) -> Result<State, ChunkError> {
         match self.state {
             State::Size { digits, size } => size_byte(byte, digits, size),
