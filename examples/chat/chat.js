@@ -5,6 +5,8 @@
 // Publications that one scroll up brings.
 const PAGE = 50;
 const MEMBERS_SHOWN = 100;
+// Lines that are kept in the page. Who scrolls up gets older ones from the history again.
+const LINES_SHOWN = 500;
 const element = (id) => document.getElementById(id);
 
 // The room that is shown.
@@ -14,9 +16,19 @@ let oldest = null;
 // Members by their client ids: what is known of their names.
 let members = new Map();
 let isShowingMembers = false;
+// Lines that the next frame shows: a busy room has many in one.
+let coming = [];
+// Client ids that this tab has had, which the server puts beside what is published: nobody else can have them.
+const own = new Set(JSON.parse(sessionStorage.getItem('chat-own') || '[]'));
+let client = null;
 
 element('name').value = localStorage.getItem('chat-name') || `guest${Math.floor(Math.random() * 1000)}`;
-element('name').addEventListener('change', () => localStorage.setItem('chat-name', element('name').value));
+element('name').addEventListener('change', () => {
+  localStorage.setItem('chat-name', element('name').value);
+  showMembers();
+});
+// On a telephone the messages have the screen.
+element('people').open = matchMedia('(min-width: 40.01rem)').matches;
 
 const address = new URL('connection/websocket', location.href);
 address.protocol = address.protocol.replace('http', 'ws');
@@ -28,7 +40,12 @@ function showState(state, text) {
 }
 
 centrifuge.on('connecting', ({ reason }) => showState('connecting', `connecting: ${reason}`));
-centrifuge.on('connected', () => showState('connected', 'connected'));
+centrifuge.on('connected', (context) => {
+  client = context.client;
+  own.add(client);
+  sessionStorage.setItem('chat-own', JSON.stringify([...own].slice(-50)));
+  showState('connected', 'connected');
+});
 centrifuge.on('disconnected', ({ code, reason }) => showState('disconnected', `disconnected: ${reason} (${code})`));
 
 function line(className, ...parts) {
@@ -42,12 +59,29 @@ function note(text) {
   append(line('note', text));
 }
 
-// At the end, and in sight if the end was in sight before.
+// At the end, with the next frame.
 function append(item) {
+  coming.push(item);
+  // A tab that nobody looks at has no frames.
+  if (coming.length > LINES_SHOWN) coming.shift();
+  if (coming.length === 1) requestAnimationFrame(showComing);
+}
+
+function isAtEnd() {
   const list = element('messages');
-  const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-  list.append(item);
-  if (isAtEnd) list.scrollTop = list.scrollHeight;
+  return list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+}
+
+// In sight if the end was in sight before.
+function showComing() {
+  const list = element('messages');
+  const follows = isAtEnd();
+  list.append(...coming.splice(0));
+  if (!follows) return;
+  while (list.childElementCount > LINES_SHOWN) list.firstElementChild.remove();
+  const first = Number(list.querySelector('.message')?.dataset.offset);
+  if (oldest && first > oldest.offset) oldest = { ...oldest, offset: first };
+  list.scrollTop = list.scrollHeight;
 }
 
 function messageLine({ data, info, offset }) {
@@ -60,9 +94,21 @@ function messageLine({ data, info, offset }) {
   }
   const author = document.createElement('b');
   author.textContent = name;
-  const item = line('message', author, text);
+  const item = line(own.has(info?.client) ? 'message own' : 'message', author, text);
   item.dataset.offset = offset;
+  // By the clock of who wrote it; a publication has no time of its own.
+  const time = new Date(typeof data?.time === 'number' ? data.time : NaN);
+  if (!isNaN(time)) {
+    item.dataset.time = time.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    item.title = time.toLocaleString();
+  }
   return item;
+}
+
+// A member's name and client id; one's own is known, those of others from what they write.
+function named([id, name]) {
+  if (id === client) return [element('name').value, id];
+  return [name || `guest ${id.slice(0, 4)}`, id];
 }
 
 // Once a frame at most: hundreds may come into a room at once.
@@ -71,11 +117,16 @@ function showMembers() {
   isShowingMembers = true;
   requestAnimationFrame(() => {
     isShowingMembers = false;
-    const names = [...members].map(([client, name]) => name || `guest ${client.slice(0, 4)}`).sort();
-    const lines = names.slice(0, MEMBERS_SHOWN).map((name) => line('', name));
-    if (names.length > MEMBERS_SHOWN) lines.push(line('note', `and ${names.length - MEMBERS_SHOWN} more`));
+    const wanted = element('find').value.toLowerCase();
+    const found = [...members].map(named).filter(([name]) => name.toLowerCase().includes(wanted));
+    // Oneself first, then by name.
+    found.sort(([one, id], [other, otherId]) => (otherId === client) - (id === client) || one.localeCompare(other));
+    const lines = found.slice(0, MEMBERS_SHOWN).map(([name, id]) => line(id === client ? 'own' : '', name));
+    if (found.length > MEMBERS_SHOWN) lines.push(line('note', `and ${found.length - MEMBERS_SHOWN} more`));
+    if (found.length === 0 && members.size > 0) lines.push(line('note', 'nobody of that name'));
     element('members').replaceChildren(...lines);
     element('count').textContent = members.size;
+    element('find').hidden = members.size < 20 && !wanted;
   });
 }
 
@@ -85,6 +136,7 @@ async function showOlder(subscription) {
   const since = oldest ? { since: oldest } : {};
   const { publications, epoch } = await subscription.history({ limit: PAGE, reverse: true, ...since });
   if (subscription !== room || publications.length === 0) return;
+  showComing();
   const list = element('messages');
   const height = list.scrollHeight;
   const shown = new Set([...list.querySelectorAll('.message')].map((item) => Number(item.dataset.offset)));
@@ -100,6 +152,7 @@ function enter(channel) {
     centrifuge.removeSubscription(room);
   }
   element('messages').replaceChildren();
+  coming = [];
   oldest = null;
   members = new Map();
   showMembers();
@@ -138,7 +191,14 @@ function enter(channel) {
 }
 
 element('room').addEventListener('change', () => element('room').reportValidity() && enter(element('room').value));
+element('find').addEventListener('input', showMembers);
+// A keyboard on the screen, or the list of members, takes room: the end stays in sight.
+let wasAtEnd = true;
+new ResizeObserver(() => {
+  if (wasAtEnd) element('messages').scrollTop = element('messages').scrollHeight;
+}).observe(element('messages'));
 element('messages').addEventListener('scroll', ({ target }) => {
+  wasAtEnd = isAtEnd();
   if (target.scrollTop === 0 && room) showOlder(room).catch(console.warn);
 });
 element('form').addEventListener('submit', async (event) => {
@@ -149,7 +209,7 @@ element('form').addEventListener('submit', async (event) => {
   // At once: what is typed while the message is under way is the next one.
   input.value = '';
   try {
-    await room.publish({ name: element('name').value, text });
+    await room.publish({ name: element('name').value, text, time: Date.now() });
   } catch (error) {
     note(`not sent: ${error.message}`);
     input.value ||= text;

@@ -1,15 +1,16 @@
 // The page of a development server, and the chat of examples/chat that it serves, in headless Chromium.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { launch } from '../browser.js';
 import { onBothDrivers } from '../server.js';
 import { Wire } from '../wire.js';
 
-async function open(browser, address, name) {
-  const page = await (await browser.newContext()).newPage();
+async function open(browser, address, name, options = {}) {
+  const page = await (await browser.newContext(options)).newPage();
   page.problems = [];
   page.on('pageerror', (error) => page.problems.push(error.message));
   await page.addInitScript((name) => localStorage.setItem('chat-name', name), name);
@@ -89,6 +90,69 @@ onBothDrivers('history comes in pages when one scrolls up', [], async (server) =
     await page.locator('#messages').evaluate((list) => { list.scrollTop = 0; });
     await until(page, 80);
     assert.deepEqual(await messages(page), Array.from({ length: 80 }, (_, index) => `api${index + 1}`));
+  } finally {
+    await browser.close();
+  }
+});
+
+onBothDrivers('a room of 500 stays usable, on a telephone and in the dark', [], async (server) => {
+  const crowd = spawn(process.env.MYRIAD, [
+    'swarm', `ws://${server.address}/connection/websocket`, '--protocol', 'centrifuge-json', '--channel', 'lobby',
+    '--connections', '500', '--duration', '5m', '--live', 'off',
+  ], { stdio: 'ignore' });
+  const browser = await launch();
+  try {
+    const ada = await open(browser, server.address, 'Ada', { viewport: { width: 900, height: 600 } });
+    const eve = await open(browser, server.address, 'Eve', { viewport: { width: 360, height: 740 }, colorScheme: 'dark' });
+    await ada.locator('#count', { hasText: '502' }).waitFor();
+    const before = Date.now();
+    await say(eve, 'a message that is longer than a telephone is wide');
+    await until(ada, 1);
+    // One's own message and name are marked, and others' are not.
+    const mine = (page) => page.locator('.message.own').allTextContents();
+    assert.deepEqual(await mine(eve), ['Evea message that is longer than a telephone is wide']);
+    assert.deepEqual(await mine(ada), []);
+    assert.equal(await ada.locator('#members .own').textContent(), 'Ada');
+    await ada.locator('#members li', { hasText: 'Eve' }).waitFor();
+    // The time stands beside the message, and is none of its text.
+    const time = await ada.locator('.message').evaluate((item) => [item.dataset.time, Date.parse(item.title)]);
+    assert.match(time[0], /\d\d:\d\d/);
+    assert.ok(time[1] >= before - 1000 && time[1] <= Date.now(), time[1]);
+    // Nobody's clock is believed that is no number.
+    await server.publish('lobby', { data: { name: 'api', text: 'odd', time: '<b>' } });
+    await until(ada, 2);
+    assert.equal(await ada.locator('.message').nth(1).getAttribute('data-time'), null);
+
+    assert.equal(await ada.locator('#members li').count(), 101);
+    await ada.fill('#find', 'EVE');
+    await ada.locator('#members li').nth(1).waitFor({ state: 'detached' });
+    assert.deepEqual(await ada.locator('#members li').allTextContents(), ['Eve']);
+
+    // On a telephone the messages have the screen until one asks for the members, and nothing is wider.
+    assert.equal(await eve.locator('#people').getAttribute('open'), null);
+    await eve.locator('#people summary').click();
+    await eve.locator('#find').waitFor();
+    assert.equal(await eve.evaluate(() => document.documentElement.scrollWidth), 360);
+    const [dark, light] = await Promise.all([eve, ada].map((page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor)));
+    assert.notEqual(dark, light);
+  } finally {
+    await browser.close();
+    crowd.kill();
+    await once(crowd, 'exit');
+  }
+});
+
+onBothDrivers('a busy room keeps as many lines as one reads, and gives back the older ones', [], async (server) => {
+  const browser = await launch();
+  try {
+    const page = await open(browser, server.address, 'Ada');
+    await page.evaluate(() => {
+      const lines = Array.from({ length: 700 }, (_, index) => messageLine({ data: { name: 'bot', text: `n${index}` }, offset: index + 1 }));
+      lines.forEach(append);
+    });
+    await page.locator('.message', { hasText: 'n699' }).waitFor();
+    const shown = await messages(page);
+    assert.deepEqual([shown.length, shown[0]], [500, 'botn200']);
   } finally {
     await browser.close();
   }
