@@ -4,6 +4,7 @@ use crate::config::{
     ECHO_BYTES_MAX, FlowError, FramingError, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX,
 };
+use crate::engine::flows::template::TemplateError;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::engine::sources::SourceError;
 use crate::protocol::{Protocol, Scheme};
@@ -255,6 +256,14 @@ pub enum ConfigError {
     /// Something about flows: the key of the scenario, and what.
     #[error("{1}")]
     Flow(String, FlowError),
+    /// A target or a header has a variable that no client can fill in.
+    #[error("{0}: {1}")]
+    Variable(&'static str, TemplateError),
+    /// A text that is the same for all clients has a variable.
+    #[error(
+        "{0} has {1}, and no variable has a value there; define it in [variables], or leave it out"
+    )]
+    NoVariables(&'static str, String),
     /// Two options want standard output for themselves.
     #[error("{0} and {1} both write to standard output; give a file to one of them")]
     StandardOutput(&'static str, &'static str),

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 /// Largest file of tokens: 64 bytes for each of four million clients.
 pub(crate) const TOKENS_BYTES_MAX: u64 = 256 << 20;
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The content of a file; none where it is larger than so many bytes.
 ///
 /// A pipe is refused: nobody may ever write to it, and a fleet reads files twice.
@@ -26,9 +28,15 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Option<Vec
     Ok((content.len() as u64 <= bytes_max).then_some(content))
 }
 
-/// The same of a text.
+/// The same of a text. A byte order mark before it is no part of it: Windows writes one.
 pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
-    let text = read_bounded(path, bytes_max)?.map(String::from_utf8);
+    let content = read_bounded(path, bytes_max)?;
+    let text = content.map(|mut content| {
+        if content.starts_with(BYTE_ORDER_MARK) {
+            content.drain(..BYTE_ORDER_MARK.len());
+        }
+        String::from_utf8(content)
+    });
     let no_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8");
     text.transpose().map_err(no_text)
 }
@@ -86,6 +94,15 @@ mod tests {
         let refused = read_tokens(&path).unwrap_err().to_string();
         std::fs::remove_file(&path).unwrap();
         assert!(refused.contains("it is a pipe; write"), "{refused}");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_token() {
+        let path = std::env::temp_dir().join(format!("myriad-bom-{}", std::process::id()));
+        std::fs::write(&path, "\u{feff}first\r\nsecond\u{feff}\r\n").unwrap();
+        let read = read_tokens(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read, ["first", "second\u{feff}"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where clients connect to: an address with or without TLS, and the channels it subscribes to.
 
+use crate::engine::own_head::has_variables;
 use crate::protocol::{Protocol, Scheme};
 use myriad_wire::http::query_pairs;
 use std::fmt;
@@ -337,7 +338,9 @@ fn channels_of(path: &str) -> Result<Vec<String>, UrlProblem> {
     let mut channels: Vec<String> = Vec::new();
     for pair in query_pairs(query) {
         let (name, value) = pair.map_err(|_| UrlProblem::Query)?;
-        if name == "channel" && !value.is_empty() && !channels.iter().any(|known| *known == value) {
+        // Which channel a variable stands for differs from client to client.
+        let is_name = name == "channel" && !value.is_empty() && !has_variables(&value);
+        if is_name && !channels.iter().any(|known| *known == value) {
             channels.push(value.into_owned());
         }
     }

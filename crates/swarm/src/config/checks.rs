@@ -29,6 +29,7 @@ impl Config {
             return Err(ConfigError::TooManyTargets);
         }
         self.check_headers()?;
+        self.check_variables()?;
         if self.connections == 0 || self.connections > 1 << 31 {
             return Err(ConfigError::Connections(self.connections));
         }

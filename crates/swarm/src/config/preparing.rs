@@ -23,6 +23,15 @@ use myriad_reactor::{Driver, descriptor_limit};
 use myriad_wire::ws::Extension;
 use std::time::Duration;
 
+/// What a client of a WebSocket server writes by itself (RFC 6455, section 4.1). A browser shows them beside those that a page gives.
+const HANDSHAKE_HEADERS: [&str; 5] = [
+    "upgrade",
+    "connection",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-extensions",
+];
+
 /// A run that can be begun.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -73,7 +82,8 @@ impl Config {
             framing: self.planned_framing(),
             tls,
             sources,
-            headers: self.headers.clone(),
+            headers: self.sent_headers(&mut notices),
+            has_own_heads: self.has_own_heads(),
             extension: match self.compression {
                 true => Extension::Deflate,
                 false => Extension::None,
@@ -106,6 +116,32 @@ impl Config {
             pushes: self.publish.as_ref().map(Pushes::of),
             notices,
         })
+    }
+
+    /// The headers that clients send. Those of the handshake they write themselves: a second one of them makes the request malformed.
+    fn sent_headers(&self, notices: &mut Vec<String>) -> Vec<(String, String)> {
+        let is_websocket = self.protocol.scheme() == Scheme::WebSocket;
+        let is_ours = |(name, _): &&(String, String)| {
+            is_websocket
+                && HANDSHAKE_HEADERS
+                    .iter()
+                    .any(|own| name.eq_ignore_ascii_case(own))
+        };
+        let left_out = self.headers.iter().filter(is_ours);
+        let left_out: Vec<_> = left_out.map(|(name, _)| name.as_str()).collect();
+        if !left_out.is_empty() {
+            let is_offer = |name: &&str| name.eq_ignore_ascii_case("sec-websocket-extensions");
+            let offer = match left_out.iter().any(is_offer) && !self.compression {
+                true => "; give --compression to offer permessage-deflate",
+                false => "",
+            };
+            notices.push(format!(
+                "--header {}: each client writes its own, and these are left out{offer}",
+                left_out.join(", ")
+            ));
+        }
+        let sent = self.headers.iter().filter(|header| !is_ours(header));
+        sent.cloned().collect()
     }
 
     /// The largest messages that clients take.

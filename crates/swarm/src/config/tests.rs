@@ -361,3 +361,48 @@ fn keys_differ_by_terminal_and_attempt_and_can_be_made_again() {
     assert_ne!(plan.key(5, 1), plan.key(5, 2));
     assert_ne!(plan.key(5, 1), plan.key(6, 1));
 }
+
+#[test]
+fn a_variable_without_a_value_is_refused_wherever_it_stands() {
+    let endpoint = || vec![Endpoint::parse("http://127.0.0.1:1/${nope}").unwrap()];
+    let changes: [(&str, &dyn Fn(&mut Config)); 7] = [
+        ("targets: there is no variable ${nope}", &|config| {
+            config.targets = vec![Target::parse("ws://127.0.0.1:1/?t=${nope}").unwrap()];
+        }),
+        (
+            "targets: there are no accounts that ${account:t} could be of",
+            &|config| {
+                config.targets = vec![Target::parse("ws://127.0.0.1:1/${account:t}").unwrap()];
+            },
+        ),
+        ("--header: ${stamp} has no value here", &|config| {
+            config.headers = vec![("X-T".to_owned(), "${stamp}".to_owned())];
+        }),
+        (
+            "--token has ${nope}, and no variable has a value there",
+            &|config| {
+                config.tokens = vec!["${nope}".to_owned()];
+            },
+        ),
+        (
+            "--request-body has ${terminal}, and no variable",
+            &|config| {
+                config.request_body = Some("x=${terminal}".to_owned());
+            },
+        ),
+        ("--publish has ${nope}, and no variable", &|config| {
+            let mut publish = Publish::new(endpoint().remove(0), Duration::from_secs(1));
+            publish.endpoints = endpoint();
+            config.publish = Some(publish);
+        }),
+        ("--request has ${nope}, and no variable", &|config| {
+            config.requests = Some(Requests::new(endpoint(), 1.0));
+        }),
+    ];
+    for (said, change) in changes {
+        let mut config = config(&["ws://127.0.0.1:1/"]);
+        change(&mut config);
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+}

@@ -194,7 +194,9 @@ impl World {
     fn send_request(&mut self, index: usize, now: Nanos) {
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         let (target_index, is_polling) = (self.target_index(number), self.is_polling());
-        let group = self.plan.group_in_url(self.plan.number(self.part, number));
+        let client = self.plan.number(self.part, number);
+        let group = self.plan.group_in_url(client);
+        let own = self.plan.has_own_heads.then_some(client);
         let plan = std::sync::Arc::clone(&self.plan);
         let http = self.http.as_mut().expect("the run speaks HTTP");
         http.set(index, Flags::ASKED, true);
@@ -206,7 +208,7 @@ impl World {
         let positions = &mut http.positions;
         let request = http
             .requests
-            .bytes((target_index, group, id), positions, &plan);
+            .bytes((target_index, group, own, id), positions, &plan);
         self.outbox.push(number, terminal.attempt, |out| {
             out.extend_from_slice(request);
         });

@@ -16,6 +16,7 @@ pub(crate) mod incidents;
 pub(crate) mod membership;
 pub(crate) mod opening;
 pub(crate) mod outbox;
+pub(crate) mod own_head;
 pub(crate) mod pacing;
 pub(crate) mod plan;
 pub(crate) mod ramp;

@@ -273,7 +273,7 @@ impl World {
         terminal.phase = Phase::Upgrading;
         self.totals.tcp_connected += 1;
         let plan = &self.plan;
-        let path = plan.path(target, plan.group_in_url(number));
+        let path = plan.own_path(target, number);
         let target = &plan.targets[target];
         let offer = match plan.extension {
             Extension::None => None,
@@ -281,10 +281,10 @@ impl World {
         };
         let encoding = plan.session.as_ref().map(|session| session.encoding);
         let subprotocol = (encoding == Some(Encoding::Protobuf)).then_some(PROTOBUF_OFFER);
-        let headers: Vec<(&str, &str)> = plan
-            .headers
+        let own: Vec<_> = plan.own_headers(number).collect();
+        let headers: Vec<(&str, &str)> = own
             .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .map(|(name, value)| (*name, &**value))
             .chain(offer)
             .chain(subprotocol)
             .collect();

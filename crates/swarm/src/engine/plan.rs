@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub sources: Sources,
     /// Sent with every upgrade request, and with every request over HTTP, after the protocol's own.
     pub headers: Vec<(String, String)>,
+    /// Whether targets or headers have variables, which each client fills in.
+    pub has_own_heads: bool,
     /// What is offered with every upgrade request.
     pub extension: Extension,
     /// Connections a second over all threads; none when the window alone bounds them, or a curve.

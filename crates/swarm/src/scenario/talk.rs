@@ -10,6 +10,7 @@ use crate::config::{
 use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
 use crate::engine::flows::groups::GroupRule;
 use crate::engine::flows::plan::Audience;
+use crate::engine::own_head::has_variables;
 use crate::protocol::Protocol;
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,11 @@ pub(super) fn flows(
     warmup: Option<Duration>,
 ) -> Result<Option<Flows>, Wrong> {
     let heartbeat = scenario.heartbeat.as_ref().map(said_of);
+    let terminals = &scenario.terminals;
+    let paths = terminals.targets.iter().map(|target| &target.0.path);
+    let has_own_heads = paths
+        .chain(terminals.headers.values())
+        .any(|text| has_variables(text));
     let protocol = scenario.terminals.protocol;
     let protocol = protocol.map_or(Protocol::default(), |named| named.0);
     let of_what_is_said = [
@@ -57,6 +63,7 @@ pub(super) fn flows(
         && flows.heartbeat.is_none()
         && flows.replies.is_empty()
         && flows.channel.is_none()
+        && !has_own_heads
         && flows.flows.is_empty();
     let mut of_what_is_said = of_what_is_said.into_iter();
     match of_what_is_said.find(|(.., is_given)| *is_given) {

@@ -14,7 +14,7 @@ use crate::engine::framing::{FrameMark, Framing};
 use crate::protocol::{Protocol, Speech};
 use crate::random::Random;
 use myriad_wire::centrifuge::Encoding;
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 use std::sync::Arc;
 
 /// Most messages that a client says when it opens, and most replies that it knows.
@@ -256,8 +256,27 @@ pub(in crate::config) fn template(
     Template::parse(text, place, accounts).map_err(|error| (key, FlowError::Template(error)))
 }
 
+/// An expression that messages are looked through with. With an escape from `\x80` to `\xff` it is one of bytes, as those who write the
+/// bytes of a binary protocol mean it: the crate would take such an escape for a letter, which is two bytes long.
 pub(in crate::config) fn pattern(key: &'static str, text: &str) -> Result<Regex, Wrong> {
-    Regex::new(text).map_err(|error| (key, FlowError::Pattern(error.to_string())))
+    let regex = RegexBuilder::new(text).unicode(!names_a_byte(text)).build();
+    regex.map_err(|error| (key, FlowError::Pattern(error.to_string())))
+}
+
+/// Whether it has an escape of two hexadecimal digits for a byte that is no letter of ASCII.
+fn names_a_byte(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let escaped = &rest[at + 1..];
+        let digits = escaped.strip_prefix('x').and_then(|after| after.get(..2));
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if byte.is_some_and(|byte| !byte.is_ascii()) {
+            return true;
+        }
+        // An escaped backslash begins no escape.
+        rest = escaped.get(1..).unwrap_or_default();
+    }
+    false
 }
 
 /// What messages over connections are written with.
@@ -397,4 +416,24 @@ fn mark_place(stamp: &StampPlace) -> Result<MarkPlace, Wrong> {
         }
         StampPlace::Pattern(text) => MarkPlace::Pattern(Box::new(pattern("stamp-regex", text)?)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_escape_of_a_byte_is_that_byte() {
+        let is_match =
+            |text: &str, message: &[u8]| pattern("answer", text).unwrap().is_match(message);
+        assert!(is_match(r"^\x90\x03$", b"\x90\x03"));
+        assert!(!is_match(r"^\x90\x03$", "\u{90}\x03".as_bytes()));
+        assert!(is_match(r"^[\x80-\xff]+$", b"\x80\xc0\xff"));
+        assert!(is_match(r"(?s)^\xe0.{4}$", b"\xe0\x00\xff\n\xfe"));
+        // Letters stay letters where no byte is named, and where one is written as a letter.
+        assert!(is_match("^gr.n$", "grün".as_bytes()));
+        assert!(is_match(r"^\x{fc}$", "ü".as_bytes()));
+        assert!(is_match(r"^\\x90$", b"\\x90"));
+        assert!(is_match(r"^\x41\w$", "Aü".as_bytes()));
+    }
 }

@@ -109,6 +109,9 @@ impl World {
         let known = flows.recent.recognise(&flows.plan, flows.run, message);
         if is_joining {
             // A server may ping, or ask for something, before it lets a client in.
+            if !known.draws_reply {
+                flows.note_misheard(token.index, message);
+            }
             return known.draws_reply && self.reply(flows, token, message);
         }
         let heard = match known.key {

@@ -59,8 +59,8 @@ pub(super) struct Flows {
     senders: Vec<Sender>,
     /// By terminal that is opening: which of its messages is to be answered next.
     joining: HashMap<u32, usize>,
-    /// By terminal that is opening: the last message that was not the answer it waits for. None is added once one of them is the example.
-    misheard: HashMap<u32, Vec<u8>>,
+    /// By terminal that is opening: messages that were not the answer it waits for. None is added once some of them are the example.
+    misheard: HashMap<u32, Vec<Vec<u8>>>,
     /// Failures to open of which an example was kept.
     pub(super) exemplified: BTreeSet<Failure>,
     recent: Recent,

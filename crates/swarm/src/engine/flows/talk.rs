@@ -11,19 +11,35 @@ use myriad_reactor::Token;
 use myriad_wire::ws::Opcode;
 use std::sync::Arc;
 
-/// Opening terminals whose last misheard message is kept at once. More are not needed: one of them becomes the example.
+/// Opening terminals whose misheard messages are kept at once. More are not needed: one of them becomes the example.
 const MISHEARD_MAX: usize = 64;
 
+/// Unlike messages that are kept of each: a greeting, a refusal, and pings that come behind it.
+const UNLIKE_MAX: usize = 4;
+
 impl Flows {
-    /// Keeps a message that is no answer to what an opening terminal said, as long as no example of one was kept.
-    fn note_misheard(&mut self, index: u32, message: &[u8]) {
+    /// Keeps a message that is no answer to what an opening terminal said, as long as no example of one was kept. A ping that comes
+    /// again and again is kept once: it must not hide the refusal before it.
+    pub(super) fn note_misheard(&mut self, index: u32, message: &[u8]) {
         let is_full = self.misheard.len() >= MISHEARD_MAX && !self.misheard.contains_key(&index);
         if is_full || self.exemplified.contains(&Failure::SessionTimeout) {
             return;
         }
         let message = &message[..message.len().min(EXAMPLE_BYTES_MAX)];
-        self.misheard.insert(index, message.to_vec());
+        let kept = self.misheard.entry(index).or_default();
+        if kept.len() < UNLIKE_MAX && !kept.iter().any(|other| is_alike(other, message)) {
+            kept.push(message.to_vec());
+        }
     }
+}
+
+/// Whether two messages differ in numbers only, such as times and counters.
+fn is_alike(one: &[u8], other: &[u8]) -> bool {
+    let letters = |message: &[u8]| -> Vec<u8> {
+        let is_letter = |byte: &u8| !byte.is_ascii_digit();
+        message.iter().copied().filter(is_letter).collect()
+    };
+    letters(one) == letters(other) && one.first() == other.first()
 }
 
 impl World {
@@ -67,7 +83,6 @@ impl World {
         };
         let answer = flows.plan.opening[step].answer.as_ref();
         if !answer.is_some_and(|answer| answer.is_match(message)) {
-            flows.note_misheard(token.index, message);
             return false;
         }
         flows.misheard.remove(&token.index);
@@ -77,13 +92,13 @@ impl World {
         true
     }
 
-    /// What a terminal heard last of what it did not wait for when it opened.
+    /// What a terminal heard that it did not wait for when it opened, the last first: that is most likely a refusal.
     pub(in crate::engine) fn misheard(&mut self, index: u32) -> String {
         let flows = self.flows.as_mut();
         let said = flows.and_then(|flows| flows.misheard.remove(&index));
-        said.map_or_else(String::new, |said| {
-            String::from_utf8_lossy(&said).into_owned()
-        })
+        let said = said.unwrap_or_default();
+        let said = said.iter().rev().map(|one| String::from_utf8_lossy(one));
+        said.collect::<Vec<_>>().join(" | ")
     }
 
     /// Says a terminal's heartbeat, where it is a message.

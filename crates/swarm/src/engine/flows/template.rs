@@ -62,6 +62,9 @@ pub(crate) enum Place {
     Flow,
     /// A URL of a flow.
     Url,
+    /// The target of a client, and a header of its connection or of all its requests.
+    OwnPath,
+    OwnHeader,
     /// What clients say by themselves.
     Said,
     /// What they say because something came.
@@ -266,7 +269,9 @@ impl<'a> Values<'a> {
 impl Piece {
     fn has_value_at(&self, place: Place) -> bool {
         let is_of_flow = matches!(place, Place::Flow | Place::Url);
+        let is_of_head = matches!(place, Place::OwnPath | Place::OwnHeader);
         match self {
+            Self::Number(_, Form::Bytes(_)) if is_of_head => false,
             Self::Stamp | Self::StampNumber(_) | Self::Number(Number::Sequence, _) => is_of_flow,
             Self::Match => place == Place::Reply,
             Self::Bytes(_) | Self::Number(Number::Group, Form::Decimal) | Self::Account(_) => true,
@@ -280,10 +285,7 @@ fn variable(name: &str, place: Place, accounts: &Accounts) -> Result<Piece, Temp
         Some((name, more)) => (name, Some(more)),
         None => (name, None),
     };
-    let unknown = || {
-        let whole = more.map_or_else(|| name.to_owned(), |more| format!("{name}:{more}"));
-        TemplateError::Unknown(whole)
-    };
+    let unknown = || TemplateError::Unknown(whole_name(name, more));
     let form = || match more {
         None => Some(Form::Decimal),
         Some("u16") => Some(Form::Bytes(2)),
@@ -309,6 +311,9 @@ fn variable(name: &str, place: Place, accounts: &Accounts) -> Result<Piece, Temp
             let error = || TemplateError::Size(size.to_owned());
             found.map(Piece::Random).ok_or_else(error)
         }
+        ("hex", Some(_)) if matches!(place, Place::OwnPath | Place::OwnHeader) => {
+            Err(TemplateError::Misplaced(whole_name(name, more)))
+        }
         ("hex", Some(digits)) => {
             let error = || TemplateError::Hex(digits.to_owned());
             of_hex(digits).map(Piece::Bytes).ok_or_else(error)
@@ -317,13 +322,17 @@ fn variable(name: &str, place: Place, accounts: &Accounts) -> Result<Piece, Temp
             let error = || TemplateError::Column(column.to_owned(), accounts.columns().to_vec());
             let found = accounts.column(column).ok_or_else(error)?;
             Ok(match place {
-                Place::Url => Piece::EncodedAccount(found),
+                Place::Url | Place::OwnPath => Piece::EncodedAccount(found),
                 _ => Piece::Account(found),
             })
         }
         ("match", None) => Ok(Piece::Match),
         _ => Err(unknown()),
     }
+}
+
+fn whole_name(name: &str, more: Option<&str>) -> String {
+    more.map_or_else(|| name.to_owned(), |more| format!("{name}:{more}"))
 }
 
 fn of_hex(digits: &str) -> Option<Vec<u8>> {
@@ -396,6 +405,9 @@ mod tests {
             b"/k?key=a%20b"
         );
         assert_eq!(written("ack ${match}", Place::Reply), b"ack 77");
+        let head = "${account:key}-${terminal}";
+        assert_eq!(written(head, Place::OwnPath), b"a%20b-4");
+        assert_eq!(written(head, Place::OwnHeader), b"a b-4");
     }
 
     #[test]
@@ -428,6 +440,12 @@ mod tests {
         );
         assert_eq!(flow("${random:0}"), TemplateError::Size("0".to_owned()));
         assert_eq!(flow("${hex:0}"), TemplateError::Hex("0".to_owned()));
+        for name in ["stamp", "sequence", "match", "hex:0d0a", "terminal:u16"] {
+            let misplaced = TemplateError::Misplaced(name.to_owned());
+            let text = format!("/${{{name}}}");
+            assert_eq!(refused(&text, Place::OwnPath), misplaced);
+            assert_eq!(refused(&text, Place::OwnHeader), misplaced);
+        }
         let columns = ["user", "key"].map(str::to_owned).to_vec();
         assert_eq!(
             flow("${account:room}"),

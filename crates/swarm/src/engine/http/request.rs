@@ -13,18 +13,19 @@ pub(super) struct Requests {
     bytes: Vec<u8>,
 }
 
-/// What makes a request: the target's index, the group whose channel is asked for, and the position.
-type Which = (usize, Option<u32>, PositionId);
+/// What makes a request: the target's index, the group whose channel is asked for, the client where its head is its own, and the position.
+type Which = (usize, Option<u32>, Option<u64>, PositionId);
 
 impl Requests {
     /// The request to a target from a position.
     pub(super) fn bytes(&mut self, of: Which, positions: &mut Positions, plan: &Plan) -> &[u8] {
         if self.of != Some(of) {
-            let (target, group, id) = of;
+            let (target, group, own, id) = of;
             self.bytes.clear();
-            write(&mut self.bytes, (target, group), positions.find(id), plan);
+            let position = positions.find(id);
+            write(&mut self.bytes, (target, group, own), position, plan);
             positions.hold(id);
-            if let Some((_, _, previous)) = self.of.replace(of) {
+            if let Some((.., previous)) = self.of.replace(of) {
                 positions.release(previous);
             }
         }
@@ -34,12 +35,15 @@ impl Requests {
 
 fn write(
     out: &mut Vec<u8>,
-    (target, group): (usize, Option<u32>),
+    (target, group, own): (usize, Option<u32>, Option<u64>),
     position: Option<&Position>,
     plan: &Plan,
 ) {
     let http = plan.http.as_ref().expect("the run speaks HTTP");
-    let path = plan.path(target, group);
+    let path = match own {
+        Some(number) => plan.own_path(target, number),
+        None => plan.path(target, group),
+    };
     let target = &plan.targets[target];
     let method = if http.body.is_some() { "POST" } else { "GET" };
     let mut text = format!("{method} ");
@@ -60,7 +64,7 @@ fn write(
             text.push_str(&format!("{name}: {value}\r\n"));
         }
     }
-    for (name, value) in &plan.headers {
+    for (name, value) in plan.own_headers(own.unwrap_or_default()) {
         text.push_str(&format!("{name}: {value}\r\n"));
     }
     out.extend_from_slice(text.as_bytes());
@@ -120,7 +124,7 @@ mod tests {
         let plan = config.prepare().unwrap().plan;
         let (mut requests, mut positions) = (Requests::default(), Positions::default());
         let id = position.map(|position| positions.hold_new(position.clone()));
-        let of = (0, None, id.unwrap_or_default());
+        let of = (0, None, None, id.unwrap_or_default());
         let bytes = requests.bytes(of, &mut positions, &plan);
         String::from_utf8(bytes.to_vec()).unwrap()
     }
@@ -132,6 +136,25 @@ mod tests {
         let expected = "GET /v1/stream/a?live=long-poll&offset=-1&x=1 HTTP/1.1\r\n\
                         host: 127.0.0.1:80\r\naccept: */*\r\n\r\n";
         assert_eq!(request(URL, None, |_| {}), expected);
+    }
+
+    #[test]
+    fn each_client_has_a_head_of_its_own() {
+        let target = Target::parse("http://127.0.0.1/p?n=${terminal}").unwrap();
+        let mut config = Config::new(vec![target], 3);
+        config.driver = Some(Driver::Epoll);
+        config.protocol = Protocol::LongPoll;
+        config.headers = vec![("Cookie".to_owned(), "sid=s${terminal}".to_owned())];
+        let plan = config.prepare().unwrap().plan;
+        let (mut requests, mut positions) = (Requests::default(), Positions::default());
+        for number in [0, 2, 0] {
+            let of = (0, None, Some(number), PositionId::default());
+            let request = requests.bytes(of, &mut positions, &plan).to_vec();
+            let expected = format!(
+                "GET /p?n={number} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: */*\r\nCookie: sid=s{number}\r\n\r\n"
+            );
+            assert_eq!(String::from_utf8(request).unwrap(), expected);
+        }
     }
 
     #[test]

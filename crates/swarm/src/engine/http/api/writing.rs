@@ -6,6 +6,7 @@ use crate::engine::flows::plan::RequestPlan;
 use crate::engine::flows::template::Values;
 use crate::random::Random;
 use hyper::Method;
+use std::borrow::Cow;
 
 /// A request as it goes out.
 #[derive(Debug)]
@@ -24,10 +25,12 @@ impl World {
         values: &Values<'_>,
         random: &mut Random,
     ) -> Written {
-        let target = self.target(index);
-        let path = target.path.split('?').next().unwrap_or_default();
-        let to = (&*target.host, path.trim_end_matches('/'));
-        request.write(to, &self.plan.headers, values, random)
+        let number = self.plan.number(self.part, index);
+        let path = self.plan.own_path(self.target_index(index), number);
+        let path = path.split('?').next().unwrap_or_default();
+        let to = (&*self.target(index).host, path.trim_end_matches('/'));
+        let of_all: Vec<_> = self.plan.own_headers(number).collect();
+        request.write(to, &of_all, values, random)
     }
 }
 
@@ -36,7 +39,7 @@ impl RequestPlan {
     fn write(
         &self,
         (host, path): (&str, &str),
-        of_all: &[(String, String)],
+        of_all: &[(&str, Cow<'_, str>)],
         values: &Values<'_>,
         random: &mut Random,
     ) -> Written {
@@ -51,7 +54,7 @@ impl RequestPlan {
             let mut own = self.headers.iter();
             own.any(|(own, _)| own.as_str().eq_ignore_ascii_case(name))
         };
-        let is_host = |(name, _): &(String, String)| name.eq_ignore_ascii_case("host");
+        let is_host = |(name, _): &(&str, Cow<'_, str>)| name.eq_ignore_ascii_case("host");
         if !is_own("host") && !of_all.iter().any(is_host) {
             head.push("host", |out| out.extend_from_slice(host.as_bytes()));
         }
@@ -134,7 +137,8 @@ mod tests {
         let request = flows.request_of(0);
         let values = flows.values_of(7);
         let to = ("127.0.0.1:80", "/v1");
-        let written = request.write(to, &plan.headers, &values, &mut Random::new(1));
+        let of_all: Vec<_> = plan.own_headers(0).collect();
+        let written = request.write(to, &of_all, &values, &mut Random::new(1));
         let text = String::from_utf8(written.bytes.to_vec()).unwrap();
         (text, written.closes)
     }
