@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod command_line;
 mod commands;
 
 use clap::error::ErrorKind;

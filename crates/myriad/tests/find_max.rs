@@ -56,6 +56,7 @@ fn patient(scenario: PathBuf) -> Search {
         json: None,
         html: None,
         language: Language::English,
+        command: None,
     }
 }
 

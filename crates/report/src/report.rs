@@ -109,6 +109,12 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
+    /// The scenario's name, which is that of its file without `.toml`; absent where the command line said everything.
+    pub scenario: Option<String>,
+    /// What the scenario shows, in its own words.
+    pub description: Option<String>,
+    /// The command line, without what is secret; absent where there was none.
+    pub command: Option<String>,
     /// Target URLs.
     pub targets: Vec<String>,
     /// What clients spoke, as `--protocol` names it.

@@ -40,6 +40,16 @@ pub struct SearchReport {
     pub elapsed_s: f64,
     /// The file of the scenario.
     pub scenario: String,
+    /// What the scenario shows, in its own words.
+    pub description: Option<String>,
+    /// The command line, without what is secret.
+    pub command: Option<String>,
+    /// The targets of the trials.
+    pub targets: Vec<String>,
+    /// Processors that the crowd's process may use.
+    pub processors: usize,
+    /// The kernel's release on the crowd's machine.
+    pub kernel: String,
     /// The key of the scenario whose value was searched.
     pub key: String,
     /// What the value is: `count` or `per_s`.
@@ -103,6 +113,8 @@ pub struct Trial {
     pub held: bool,
     /// What of the generator was at its limit: names of its checks, such as `cpu`.
     pub saturated: Vec<String>,
+    /// Seconds from the beginning of the search to that of the trial.
+    pub began_s: f64,
     /// Seconds that it took.
     pub elapsed_s: f64,
     /// Clients that connected.

@@ -31,6 +31,8 @@ pub struct Sample {
     pub to_s: f64,
     /// Clients open at its end.
     pub connected: u64,
+    /// The fewest clients that were open in it; absent in reports of earlier versions.
+    pub connected_least: Option<u64>,
     /// Connections under way at its end.
     pub connecting: u64,
     /// Clients that connected, a second.

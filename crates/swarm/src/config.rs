@@ -9,6 +9,7 @@ mod incidents;
 mod load;
 mod preparing;
 mod tls;
+mod variables;
 
 pub use crate::engine::flows::plan::Pace;
 pub use crate::engine::flows::thinking::Think;
@@ -84,9 +85,22 @@ pub(crate) const REQUEST_BODY_BYTES_MAX: usize = 64 << 10;
 /// Most messages a second, to send back or to answer.
 pub(crate) const LOAD_RATE_MAX: f64 = 10e6;
 
+/// What a run is called, for its report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The scenario's name; none where the command line says everything.
+    pub scenario: Option<String>,
+    /// What the scenario shows, in its own words.
+    pub description: Option<String>,
+    /// The command line, without what is secret.
+    pub command: Option<String>,
+}
+
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What the run is called, for its report.
+    pub about: About,
     /// Where clients connect to, in turn.
     pub targets: Vec<Target>,
     /// Clients.
@@ -206,6 +220,7 @@ impl Config {
     #[must_use]
     pub fn new(targets: Vec<Target>, connections: u64) -> Self {
         Self {
+            about: About::default(),
             targets,
             connections,
             protocol: Protocol::default(),

@@ -384,7 +384,10 @@ fn status_step(status: u16) -> &'static str {
         426 => {
             "the server wants another protocol or version than WebSocket 13: check the target's path"
         }
-        429 | 503 => {
+        429 => {
+            "the server limits the connections of one address, or their rate, and a crowd has few addresses: raise that limit (myriad serve: connection_limit_per_address, connection_rate_limit_per_address, or this machine in unlimited_addresses), or give more addresses with --source-ip"
+        }
+        503 => {
             "the server is full or sheds load: raise its limit (myriad serve --max-connections), or lower --connect-rate"
         }
         501 | 505 => "the server does not support WebSockets there",

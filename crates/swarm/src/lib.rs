@@ -60,11 +60,12 @@ mod stamp;
 mod target;
 
 pub use config::{
-    Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Ca, CaError, CaProblem, Call, ClientPublish,
-    ClientRequest, Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow,
-    FlowError, FlowRoute, Flows, FrameMark, Framing, FramingError, Incident, LengthCounts,
-    LengthField, LengthForm, LiveStyle, Pace, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
-    Reply, RequestText, Requests, Said, StampPlace, Think, Tls, Unfit, What,
+    About, Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Ca, CaError, CaProblem, Call,
+    ClientPublish, ClientRequest, Comeback, Command, Config, CrowdSize, DURATION_DEFAULT, Echo,
+    Endpoint, Flow, FlowError, FlowRoute, Flows, FrameMark, Framing, FramingError, Incident,
+    LengthCounts, LengthField, LengthForm, LiveStyle, Pace, Publish, PublishBody,
+    REQUEST_CONNECTIONS_DEFAULT, Reply, RequestText, Requests, Said, StampPlace, Think, Tls, Unfit,
+    What,
 };
 pub use config_error::{ConfigError, ThresholdRefused};
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};

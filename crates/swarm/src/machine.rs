@@ -67,6 +67,12 @@ impl Here {
     }
 }
 
+/// The kernel's release; empty where it cannot be read.
+pub(crate) fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

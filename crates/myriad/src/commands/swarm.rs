@@ -10,6 +10,7 @@ mod reporting;
 mod scenario;
 mod values;
 
+use crate::command_line::shown;
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, Subcommand};
 use compare::CompareArguments;
@@ -324,7 +325,7 @@ pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
             return scenario::print_schema(*report, *find_max);
         }
         Some(FileCommand::Compare(arguments)) => return compare::run(arguments),
-        Some(FileCommand::FindMax(arguments)) => return find_max::run(arguments),
+        Some(FileCommand::FindMax(arguments)) => return find_max::run(arguments, given),
         Some(FileCommand::Agent(arguments)) => return fleet::serve(arguments),
         None => {}
     }
@@ -336,14 +337,17 @@ pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
         }
     };
     let fleet = arguments.fleet.clone();
-    let config = match &scenario {
+    let command = Some(shown(given));
+    let mut config = match &scenario {
         Some(scenario) if fleet.is_wanted() => {
-            let config = arguments.over(scenario.config.clone());
+            let mut config = arguments.over(scenario.config.clone());
+            config.about.command = command;
             return fleet.run(scenario, &config);
         }
         Some(scenario) => arguments.over(scenario.config.clone()),
         None => arguments.into_config(),
     };
+    config.about.command = command;
     run_config(&config, scenario.as_ref())
 }
 

@@ -59,9 +59,11 @@ impl Timed {
 }
 
 /// What has been counted since the run began, and what was seen of the machine in the last second.
+/// `connected_least` is that of the time since the last look.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
     pub connected: u64,
+    pub connected_least: u64,
     pub connecting: u64,
     pub opened: u64,
     pub messages: u64,
@@ -87,9 +89,12 @@ struct Slot {
 impl Slot {
     /// Takes in the one that follows.
     fn merge(&mut self, next: Self) {
+        // Over less than half a second, shares of processors are chance: their times come in ticks of 10 ms.
+        let is_short = next.to.since(next.from) < HALF_SECOND;
         self.to = next.to;
         let (sum, more) = (&mut self.look, next.look);
         sum.connected = more.connected;
+        sum.connected_least = sum.connected_least.min(more.connected_least);
         sum.connecting = more.connecting;
         sum.opened += more.opened;
         sum.messages += more.messages;
@@ -97,11 +102,11 @@ impl Slot {
         sum.answered += more.answered;
         sum.errors += more.errors;
         sum.lost += more.lost;
-        sum.cpu_share = sum.cpu_share.max(more.cpu_share);
-        sum.machine_cpu_share = sum.machine_cpu_share.max(more.machine_cpu_share);
+        if !is_short {
+            sum.cpu_share = sum.cpu_share.max(more.cpu_share);
+            sum.machine_cpu_share = sum.machine_cpu_share.max(more.machine_cpu_share);
+        }
         sum.rss_anon_bytes = sum.rss_anon_bytes.max(more.rss_anon_bytes);
-        // Processor time comes in ticks of 10 ms: over less than half a second it is chance.
-        let is_short = next.to.since(next.from) < HALF_SECOND;
         let server = more.server.map(|it| ServerSample {
             cpus: it.cpus.filter(|_| !is_short),
             ..it
@@ -127,6 +132,7 @@ impl Slot {
             from_s: self.from.since(Nanos(0)).as_secs_f64(),
             to_s: self.to.since(Nanos(0)).as_secs_f64(),
             connected: look.connected,
+            connected_least: Some(look.connected_least),
             connecting: look.connecting,
             opened_per_s: rate(look.opened),
             messages_per_s: rate(look.messages),
@@ -199,6 +205,8 @@ pub(crate) struct Recorder {
     interval: Duration,
     since: Nanos,
     before: Look,
+    /// The fewest open clients that were seen since the last sample; none where nobody looked.
+    least: Option<u64>,
     /// Publications that are measured, and not in a sample yet.
     pushes: Vec<(Nanos, Histogram<u64>)>,
     /// Of counters that only grow: their histograms at the last sample.
@@ -216,9 +224,16 @@ impl Recorder {
             interval: Duration::from_secs(1),
             since: now,
             before: Look::default(),
+            least: None,
             pushes: Vec::new(),
             seen: Default::default(),
         }
+    }
+
+    /// Notes how many clients are open, many times between two samples: a storm may be over before the next one.
+    pub(crate) fn note_connected(&mut self, connected: u64) {
+        let least = self.least.unwrap_or(connected);
+        self.least = Some(least.min(connected));
     }
 
     /// Takes a sample of everything since the last one, and returns it. `totals` are the times of the whole run so far, by kind.
@@ -229,6 +244,7 @@ impl Recorder {
         totals: &[(Timed, &Histogram<u64>)],
     ) -> Sample {
         let before = std::mem::replace(&mut self.before, look);
+        let least = self.least.take().unwrap_or(look.connected);
         let mut slot = Slot {
             from: std::mem::replace(&mut self.since, now),
             to: now,
@@ -240,6 +256,7 @@ impl Recorder {
                 answered: look.answered.saturating_sub(before.answered),
                 errors: look.errors.saturating_sub(before.errors),
                 lost: look.lost.saturating_sub(before.lost),
+                connected_least: least.min(look.connected),
                 ..look
             },
             times: Default::default(),
@@ -536,5 +553,40 @@ mod tests {
         let curve = arrival_curve("all", None, &times, 100);
         assert_eq!(curve.points.last().unwrap().1, 0.5);
         assert_eq!(curve.points.first().unwrap().1, 0.0);
+    }
+
+    #[test]
+    fn a_storm_between_two_samples_is_in_the_next_one() {
+        let mut recorder = Recorder::start(Nanos(0), false);
+        let at = |tenths: u64| Nanos(tenths * 100_000_000);
+        let look = Look {
+            connected: 100,
+            ..Look::default()
+        };
+        for open in [100, 40, 90, 100] {
+            recorder.note_connected(open);
+        }
+        let storm = recorder.sample(at(10), look, &[]);
+        assert_eq!((storm.connected, storm.connected_least), (100, Some(40)));
+        recorder.note_connected(100);
+        let after = recorder.sample(at(20), look, &[]);
+        assert_eq!(after.connected_least, Some(100), "it is over");
+        // Those that close at the end are fewer at its end, and a sample of a tenth of a second belongs to the one before.
+        let end = Look {
+            connected: 30,
+            cpu_share: 1.0,
+            machine_cpu_share: 1.0,
+            ..look
+        };
+        recorder.sample(at(21), end, &[]);
+        let samples = recorder.slots.iter().map(Slot::sample).collect::<Vec<_>>();
+        assert_eq!(samples.len(), 2);
+        assert_eq!(samples[1].connected_least, Some(30));
+        let shares = (samples[1].cpu_share, samples[1].machine_cpu_share);
+        assert_eq!(
+            shares,
+            (0.0, 0.0),
+            "over a tenth of a second that is chance"
+        );
     }
 }

@@ -129,8 +129,11 @@ impl Run<'_> {
             .flat_map(|publish| &publish.endpoints)
             .map(|endpoint| endpoint.url.clone())
             .collect();
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let about = &config.about;
         Settings {
+            scenario: about.scenario.clone(),
+            description: about.description.clone(),
+            command: about.command.clone(),
             targets: config
                 .targets
                 .iter()
@@ -174,7 +177,7 @@ impl Run<'_> {
                 .as_ref()
                 .map(|(epoch, offset)| format!("{epoch}:{offset}")),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            kernel: kernel.trim().to_owned(),
+            kernel: crate::machine::kernel(),
         }
     }
 

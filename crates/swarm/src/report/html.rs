@@ -3,6 +3,7 @@
 //! It says first what a reader wants to know who reads nothing else: did it work, how many, how fast. Then come the verdicts,
 //! the pictures over time, and at the end how the run was made.
 
+mod load;
 mod pictures;
 mod tables;
 mod ticks;
@@ -11,20 +12,26 @@ use crate::report::reporting::Language;
 use crate::report::text::{count, percent, rate, time};
 use crate::report::{Outcome, Report, float, summary};
 use myriad_charts::{escape, static_document};
-use myriad_report::RoundTripReport;
+use myriad_report::{RoundTripReport, Unit};
+pub(crate) use ticks::elapsed;
 
 /// What the page has beside the styles that all pages share.
 const STYLE: &str = include_str!("html/report.css");
 
 /// The whole page.
 pub(crate) fn page(report: &Report, language: Language) -> String {
-    let title = language.of("Load test report", "压力测试报告");
+    let kind = language.of("Load test report", "压力测试报告");
+    let title = match &report.settings.scenario {
+        Some(scenario) => format!("{scenario} \u{b7} {kind}"),
+        None => kind.to_owned(),
+    };
     let body = [
-        head(report, language, title),
+        head(report, language, kind),
         tiles(report, language),
         tables::thresholds(report, language),
         tables::figures(report, language),
         pictures::pictures(report, language),
+        super::comeback::section(report, language),
         super::unwell::section(report, language),
         tables::errors(report, language),
         "<div class=\"columns\">\n<section>\n".to_owned(),
@@ -34,11 +41,11 @@ pub(crate) fn page(report: &Report, language: Language) -> String {
         "</section>\n</div>\n".to_owned(),
         foot(report, language),
     ];
-    static_document(title, language.tag(), STYLE, &body.concat())
+    static_document(&title, language.tag(), STYLE, &body.concat())
 }
 
 /// The verdict, in a colour and in a word: paper may be grey.
-fn head(report: &Report, language: Language, title: &str) -> String {
+fn head(report: &Report, language: Language, kind: &str) -> String {
     let failed = report.thresholds.iter().filter(|it| !it.passed).count();
     let (class, verdict) = match report.outcome {
         Outcome::ThresholdsFailed => ("fail", language.of("Failed", "未通过")),
@@ -56,10 +63,9 @@ fn head(report: &Report, language: Language, title: &str) -> String {
     } else {
         String::new()
     };
-    let targets = report.settings.targets.first().map_or("", String::as_str);
-    let more = match report.settings.targets.len() {
-        0 | 1 => String::new(),
-        many => format!(" + {}", many - 1),
+    let title = match &report.settings.scenario {
+        Some(scenario) => scenario.clone(),
+        None => targets(report),
     };
     let thresholds = match (report.thresholds.len(), language) {
         (0, _) => String::new(),
@@ -77,13 +83,46 @@ fn head(report: &Report, language: Language, title: &str) -> String {
     let wrong = report.went_wrong.as_deref().unwrap_or(fine);
     let alone = summary::only_connected(report, language).map(|it| format!(" {}", escape(&it)));
     format!(
-        "<header>\n<p class=\"kicker\">{title}</p>\n<h1><span class=\"badge {class}\">{verdict}</span>{saturated} {}{more}</h1>\n\
-         <p class=\"lead\">{thresholds}{}{}</p>\n<p class=\"when\">{}</p>\n</header>\n",
-        escape(targets),
+        "<header>\n<p class=\"kicker\">{kind}</p>\n<h1><span class=\"badge {class}\">{verdict}</span>{saturated} {}</h1>\n\
+         {}<p class=\"lead\">{thresholds}{}{}</p>\n<p class=\"when\">{}</p>\n{}</header>\n",
+        escape(&title),
+        about(report, language),
         escape(wrong),
         alone.unwrap_or_default(),
-        when(report, language)
+        when(report, language),
+        command(report)
     )
+}
+
+/// The first target, and how many more there are.
+fn targets(report: &Report) -> String {
+    match &report.settings.targets[..] {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first, more @ ..] => format!("{first} + {}", more.len()),
+    }
+}
+
+/// What the scenario shows, in its own words, and what the run did.
+fn about(report: &Report, language: Language) -> String {
+    let description = report.settings.description.as_deref();
+    let description =
+        description.map(|it| format!("<p class=\"lead\"><b>{}</b></p>\n", escape(it)));
+    let load = load::parts(report, language).join(language.of("; ", "；"));
+    let load = (!load.is_empty()).then(|| {
+        let name = language.of("Load", "负载");
+        let colon = language.of(": ", "：");
+        format!("<p class=\"lead\">{name}{colon}{}</p>\n", escape(&load))
+    });
+    description.into_iter().chain(load).collect()
+}
+
+/// The command line, as a shell reads it.
+fn command(report: &Report) -> String {
+    let command = report.settings.command.as_deref();
+    command.map_or_else(String::new, |command| {
+        format!("<p class=\"when\"><code>{}</code></p>\n", escape(command))
+    })
 }
 
 /// When the run began and how long it took.
@@ -100,6 +139,16 @@ fn when(report: &Report, language: Language) -> String {
         Language::Chinese => {
             format!("{began} UTC &middot; 全程用时 {took} &middot; {clients} 个客户端")
         }
+    }
+}
+
+/// How an axis of a unit is labelled.
+pub(crate) fn label_of(unit: Unit) -> fn(f64) -> String {
+    match unit {
+        Unit::Milliseconds => ticks::time,
+        Unit::Ratio => ticks::share,
+        Unit::PerSecond => rate,
+        _ => |value| count(myriad_units::whole(value)),
     }
 }
 
@@ -250,16 +299,16 @@ mod tests {
     use crate::report::generator::judge;
     use crate::report::tests::report;
     use myriad_report::{
-        AgentReport, ArrivalCurve, ClientPublishReport, CpuReport, FleetReport, FlowReport,
-        HeatMap, RoundTripTimes, Sample, SampleTimes, Series, ServerSample, StallReport,
-        VanishReport, Verdict,
+        AgentReport, ArrivalCurve, ClientPublishReport, ComebackReport, CpuReport, FleetReport,
+        FlowReport, HeatMap, RoundTripTimes, Sample, SampleTimes, Series, ServerSample,
+        SessionReport, StallReport, StormReport, VanishReport, Verdict,
     };
     use std::collections::{BTreeMap, BTreeSet};
 
     /// Words of [`with_everything`] that are the same in every language: units, abbreviations, and what the run itself named.
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 17] = [
         "B", "CPU", "KiB", "Linux", "MiB", "UTC", "beef", "berlin", "chat", "fanout", "ms",
-        "myriad", "s", "sse", "swarm", "ws",
+        "myriad", "s", "sse", "swarm", "toml", "ws",
     ];
 
     fn with_series() -> Report {
@@ -307,6 +356,7 @@ mod tests {
             ..RoundTripTimes::default()
         };
         let trips = RoundTripReport {
+            rate_per_s: 100.0,
             round_trip_ms: times,
             ..RoundTripReport::default()
         };
@@ -338,6 +388,12 @@ mod tests {
             ..StallReport::default()
         });
         report.vanish = Some(VanishReport::default());
+        report.comeback = Some(with_storms());
+        report.session = Some(SessionReport {
+            recovered: 9,
+            duplicates: 2,
+            ..SessionReport::default()
+        });
         report.cpu = Some(CpuReport {
             generator_cpu_us_per_message: Some(3.0),
             server_cpu_us_per_message: Some(4.0),
@@ -353,6 +409,23 @@ mod tests {
         report.closes.insert("3000".to_owned(), 1);
         report.warnings = vec!["chat".to_owned()];
         report
+    }
+
+    /// A storm of each end: nobody dropped, all back, some not.
+    fn with_storms() -> ComebackReport {
+        let never = Some(f64::INFINITY);
+        let storm = |all_back_ms| StormReport {
+            at_s: 10.0,
+            share: 0.5,
+            dropped: 50,
+            back: 40,
+            all_back_ms,
+        };
+        ComebackReport {
+            storms: vec![storm(None), storm(Some(9.0)), storm(never)],
+            slowest_ms: never,
+            ..ComebackReport::default()
+        }
     }
 
     /// A report with every picture, and settings.
@@ -396,6 +469,9 @@ mod tests {
         ];
         report.settings.targets = vec!["ws://127.0.0.1:8000/".to_owned()];
         report.settings.protocol = "sse".to_owned();
+        report.settings.scenario = Some("chat".to_owned());
+        report.settings.description = Some("chat <chat>".to_owned());
+        report.settings.command = Some("myriad swarm chat.toml".to_owned());
         report.settings.kernel = "Linux 6.1".to_owned();
         report.settings.publish_every_s = Some(5.0);
         report.crowd.user_bytes_per_client = Some(100.0);
@@ -447,6 +523,40 @@ mod tests {
         report.stall = Some(StallReport::default());
         assert_eq!(english(&report), [""; 0]);
         assert_eq!(english(&Report::default()), [""; 0]);
+    }
+
+    #[test]
+    fn the_page_says_which_scenario_it_is_of_and_what_that_did() {
+        let mut report = with_everything();
+        let in_english = page(&report, Language::English);
+        for wanted in [
+            "<title>chat \u{b7} Load test report</title>",
+            "</span> chat</h1>\n<p class=\"lead\"><b>chat &lt;chat&gt;</b></p>\n",
+            "<p class=\"lead\">Load: pushes every 5.00 s; echoes 100/s",
+            "; storm after 10.0 s: 50.00% of the clients drop; clients stall; clients vanish</p>",
+            "<p class=\"when\"><code>myriad swarm chat.toml</code></p>",
+        ] {
+            assert!(in_english.contains(wanted), "{wanted}: {in_english}");
+        }
+        report.settings.scenario = None;
+        let in_english = page(&report, Language::English);
+        assert!(in_english.contains("</span> ws://127.0.0.1:8000/</h1>"));
+        assert!(in_english.contains("<title>Load test report</title>"));
+    }
+
+    #[test]
+    fn what_came_again_stands_in_the_table() {
+        let mut report = with_everything();
+        report.messages.duplicates = 21;
+        report.flows[0].duplicated = 34;
+        let page = page(&report, Language::English);
+        for wanted in [
+            ">repeated</th>",
+            "data-head=\"repeated\">21</td>",
+            "data-head=\"repeated\">34</td>",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
     }
 
     #[test]
@@ -553,6 +663,7 @@ mod tests {
         report.generator = judge(&report);
         let page = super::page(&report, Language::English);
         assert!(page.contains("no processor left") && page.contains(">full<"));
+        assert!(!page.contains("Not saturated"), "that is no good news");
         assert!(!page.contains("the figures are the server's"));
         report.generator.saturated = true;
         let page = super::page(&report, Language::English);

@@ -198,7 +198,14 @@ impl Run<'_> {
                 text::time(as_millis(counts.late))
             ));
         }
-        let why = format!("too many were unanswered or unsent: the server is slower than {option}");
+        let gone = figures.totals.lost + figures.totals.impatient;
+        let why = match gone {
+            0 => format!("too many were unanswered or unsent: the server is slower than {option}"),
+            gone => format!(
+                "{} ended meanwhile, and too few were left to send them",
+                text::counted(gone, "connection")
+            ),
+        };
         warnings.extend(warnings_of_schedule(what, counts, &why));
     }
 
@@ -454,7 +461,7 @@ fn warnings_of_schedule(what: &str, counts: &Counts, why_held: &str) -> Vec<Stri
     let unsent = (counts.unsent() > 0).then(|| {
         let unsent = text::count(counts.unsent());
         format!(
-            "{unsent} {what} fell due and were never sent, and are in no time: the times are those of a lower load than asked for"
+            "{unsent} {what} fell due and were never sent, and are in no time, because {why_held}: the times are those of a lower load than asked for"
         )
     });
     held.into_iter().chain(unsent).collect()
@@ -480,7 +487,9 @@ mod tests {
             "echoes were sent up to 1.50 s after they were due because so"
         );
         assert!(
-            warnings[1].starts_with("1,000 echoes fell due and were never sent"),
+            warnings[1].starts_with(
+                "1,000 echoes fell due and were never sent, and are in no time, because so:"
+            ),
             "{warnings:?}"
         );
     }

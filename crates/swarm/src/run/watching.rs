@@ -26,6 +26,7 @@ impl Run<'_> {
     pub(super) fn observe(&mut self, figures: &Figures) {
         let now = self.clock.now();
         let totals = &figures.totals;
+        self.recorder.note_connected(totals.open);
         self.setup_peak.sample(now, totals.opened);
         self.message_peak.sample(now, totals.messages);
         self.answer_peak.sample(now, figures.answered.received);
@@ -152,6 +153,7 @@ impl Run<'_> {
         }
         let look = Look {
             connected: totals.open,
+            connected_least: totals.open,
             connecting: totals.connecting,
             opened: totals.opened,
             messages: totals.messages,

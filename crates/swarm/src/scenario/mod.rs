@@ -25,7 +25,7 @@ pub use keys::key_of_option;
 pub(crate) use keys::nearest_key;
 pub use quantity::{position, time_range};
 
-use crate::config::{Config, FlowError};
+use crate::config::{About, Config, FlowError};
 use crate::config_error::ConfigError;
 use crate::engine::flows::groups::GroupsMisfit;
 use crate::files::read_text;
@@ -99,8 +99,15 @@ impl Scenario {
 
     fn filled(document: Document, scenario: format::Scenario) -> Result<Self, ScenarioError> {
         let folder = document.path().parent().unwrap_or(Path::new(""));
-        let config = fill::config(scenario, folder)
+        let stem = document.path().file_stem();
+        let about = About {
+            scenario: stem.map(|stem| stem.to_string_lossy().into_owned()),
+            description: scenario.description.clone(),
+            command: None,
+        };
+        let mut config = fill::config(scenario, folder)
             .map_err(|(key, problem)| document.fault(key, problem))?;
+        config.about = about;
         Ok(Self { document, config })
     }
 

@@ -6,6 +6,7 @@
 //! * `shown`: lines, table and page.
 
 mod bisection;
+mod page;
 mod pause;
 mod shown;
 
@@ -61,6 +62,8 @@ pub struct Search {
     pub html: Option<PathBuf>,
     /// Its language.
     pub language: Language,
+    /// The command line, without what is secret.
+    pub command: Option<String>,
 }
 
 /// Why a search has no report.
@@ -150,6 +153,7 @@ pub fn find_max(
         over: &over,
         interrupt,
         key,
+        begun,
         quiet: Quiet::before(&config, search.pause),
         bisection: Bisection::new(bounds),
         last: None,
@@ -158,6 +162,11 @@ pub fn find_max(
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_s: since.map_or(0, |since| since.as_secs()),
             scenario: search.scenario.display().to_string(),
+            description: config.about.description.clone(),
+            command: search.command.clone(),
+            targets: config.targets.iter().map(|it| it.url.clone()).collect(),
+            processors: std::thread::available_parallelism().map_or(0, usize::from),
+            kernel: crate::machine::kernel(),
             key: search.key.clone(),
             unit,
             precision: search.precision,
@@ -232,6 +241,7 @@ struct UnderWay<'a, F> {
     interrupt: &'a Interrupt,
     /// What is changed for a trial: the key, or the variable that it is.
     key: String,
+    begun: Instant,
     quiet: Quiet,
     bisection: Bisection,
     /// The report of the last trial at the largest value that held.
@@ -259,12 +269,14 @@ impl<F: Fn(Config) -> Config> UnderWay<'_, F> {
             if self.interrupt.is_made() {
                 return Ok(SearchOutcome::Interrupted);
             }
+            let began = self.begun.elapsed();
             let report = self.run(value)?;
             if report.outcome == Outcome::Interrupted {
                 return Ok(SearchOutcome::Interrupted);
             }
             let mut trial = trial(value, purpose, &report);
             trial.left_over = left_over;
+            trial.began_s = began.as_secs_f64();
             trial.saturated = saturated(&report, self.search.late_max);
             shown::progress(&self.report, &trial);
             let stops = stop(&trial, &report, self.bisection.held().is_none());
@@ -347,6 +359,7 @@ fn trial(value: f64, purpose: Purpose, report: &Report) -> Trial {
         purpose,
         held: report.outcome == Outcome::Finished,
         saturated: Vec::new(),
+        began_s: 0.0,
         elapsed_s: report.elapsed_s,
         connected: report.setup.connected,
         thresholds: report.thresholds.clone(),

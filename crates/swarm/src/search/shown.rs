@@ -1,18 +1,15 @@
 //! A search for people: a line for each trial, the closing table, and a page.
 
 use super::bisection::TRIALS_MAX;
+use super::page::page;
 use super::{Search, close};
 use crate::report::output::{Destination, Output};
 use crate::report::reporting::Language;
 use crate::report::text::{count, counted, figure, time};
 use crate::run::RunError;
-use myriad_charts::{escape, static_document, table};
 use myriad_layout::{Cell, Column, Paint, Table, Tone, terminal_columns, wrapped};
 use myriad_report::{Purpose, SearchOutcome, SearchReport, Trial, Verdict};
 use std::io::{self, Write as _};
-
-/// The styles of a run's page.
-const STYLE: &str = include_str!("../report/html/report.css");
 
 /// Fewest columns that lines are wrapped to.
 const COLUMNS_MIN: usize = 40;
@@ -27,7 +24,7 @@ fn verdict(verdict: &Verdict, language: Language) -> String {
 }
 
 /// What decided a trial: the thresholds that failed, or all of them. What went wrong is said in English.
-fn reason(trial: &Trial, language: Language) -> String {
+pub(super) fn reason(trial: &Trial, language: Language) -> String {
     let decided = trial.thresholds.iter();
     let decided = decided.filter(|it| trial.held || !it.passed);
     let mut parts: Vec<String> = decided.map(|it| verdict(it, language)).collect();
@@ -56,14 +53,14 @@ fn reason(trial: &Trial, language: Language) -> String {
     parts.join(language.of("; ", "；"))
 }
 
-fn word(held: bool, language: Language) -> &'static str {
+pub(super) fn word(held: bool, language: Language) -> &'static str {
     match held {
         true => language.of("held", "通过"),
         false => language.of("failed", "未通过"),
     }
 }
 
-fn purpose(purpose: Purpose, language: Language) -> &'static str {
+pub(super) fn purpose(purpose: Purpose, language: Language) -> &'static str {
     match purpose {
         Purpose::Grow => language.of("grow", "增大"),
         Purpose::Shrink => language.of("shrink", "减小"),
@@ -260,39 +257,6 @@ fn render(report: &SearchReport, columns: usize) -> String {
     text.push_str(&table.draw(2, columns, Paint::Plain));
     text.push('\n');
     text
-}
-
-/// The page: no network and no script.
-fn page(report: &SearchReport, language: Language) -> String {
-    let title = language.of("Capacity search", "容量搜索");
-    let heads = [
-        language.of("trial", "序号"),
-        &report.key,
-        language.of("why", "目的"),
-        language.of("thresholds", "阈值"),
-        language.of("connected", "连接数"),
-        language.of("figures", "数据"),
-    ];
-    let rows = report.trials.iter().zip(1..).map(|(trial, number)| {
-        vec![
-            format!("{number}"),
-            figure(trial.value, report.unit),
-            purpose(trial.purpose, language).to_owned(),
-            word(trial.held, language).to_owned(),
-            count(trial.connected),
-            escape(&reason(trial, language)),
-        ]
-    });
-    let found = report.knee.as_ref();
-    let knee = found.map_or_else(|| "-".to_owned(), |knee| figure(knee.value, report.unit));
-    let body = format!(
-        "<header>\n<p class=\"kicker\">{title}</p>\n<h1>{} {knee}</h1>\n<p class=\"lead\">{}</p>\n<p class=\"when\">{}</p>\n</header>\n<section>\n{}</section>\n",
-        escape(&report.key),
-        escape(&summary(report, language)),
-        escape(&report.thresholds.join(", ")),
-        table(&heads, rows)
-    );
-    static_document(title, language.tag(), STYLE, &body)
 }
 
 /// Writes all forms. All of them are tried, the table first.

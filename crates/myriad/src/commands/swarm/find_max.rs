@@ -80,12 +80,12 @@ pub(super) struct FindMaxArguments {
 }
 
 /// Searches, and says what was found.
-pub(super) fn run(arguments: &FindMaxArguments) -> ExitCode {
+pub(super) fn run(arguments: &FindMaxArguments, words: &[String]) -> ExitCode {
     let Some(interrupt) = interrupt() else {
         return ExitCode::FAILURE;
     };
     let over = |config| arguments.over(config);
-    match find_max(&arguments.search(), over, &interrupt) {
+    match find_max(&arguments.search(words), over, &interrupt) {
         Ok(report) => ExitCode::from(exit_code(report.outcome)),
         Err(error) => {
             say(format_args!("error: {error}"));
@@ -109,7 +109,7 @@ fn exit_code(outcome: SearchOutcome) -> u8 {
 }
 
 impl FindMaxArguments {
-    fn search(&self) -> Search {
+    fn search(&self, words: &[String]) -> Search {
         Search {
             scenario: self.scenario.clone(),
             sets: self.changes.sets(),
@@ -124,6 +124,7 @@ impl FindMaxArguments {
             json: self.json.clone().map(Destination::from),
             html: self.html.clone(),
             language: self.lang.into(),
+            command: Some(crate::command_line::shown(words)),
         }
     }
 

@@ -109,10 +109,29 @@ impl Painter<'_> {
                 language.of("open", "在线"),
                 0,
                 Shape::Area,
-                self.points_from(Some(0.0), |sample| Some(float(sample.connected))),
+                self.connected(),
             )],
         );
         connections + &self.rates() + &self.errors()
+    }
+
+    /// How many clients were open at the end of each sample, and between two of them where there were fewer.
+    fn connected(&self) -> Vec<Point> {
+        let ends = self.points_from(Some(0.0), |sample| Some(float(sample.connected)));
+        let Some((first, ends)) = ends.split_first() else {
+            return Vec::new();
+        };
+        let (mut points, mut before) = (vec![*first], first.y);
+        for (sample, end) in self.series.samples.iter().zip(ends) {
+            let least = sample.connected_least.map(float);
+            if let Some(y) = least.filter(|&least| least < before.min(end.y)) {
+                let x = f64::midpoint(sample.from_s, sample.to_s);
+                points.push(Point { x, y });
+            }
+            points.push(*end);
+            before = end.y;
+        }
+        points
     }
 
     fn rates(&self) -> String {
@@ -381,5 +400,50 @@ fn line(label: &str, index: usize, shape: Shape, points: Vec<Point>) -> Line {
         mark: Mark::of(index),
         shape,
         points,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_were_away_between_two_samples_are_a_dip() {
+        let sample = |second: u32, connected_least| Sample {
+            from_s: f64::from(second),
+            to_s: f64::from(second + 1),
+            connected: 1_000,
+            connected_least,
+            ..Sample::default()
+        };
+        // The first second has everybody connect, and the last sample is that of an earlier version.
+        let samples = vec![
+            sample(0, Some(0)),
+            sample(1, Some(1_000)),
+            sample(2, Some(400)),
+            sample(3, None),
+        ];
+        let series = Series {
+            samples,
+            ..Series::default()
+        };
+        let painter = Painter {
+            series: &series,
+            language: Language::English,
+        };
+        let points: Vec<(f64, f64)> = painter
+            .connected()
+            .iter()
+            .map(|point| (point.x, point.y))
+            .collect();
+        let expected = [
+            (0.0, 0.0),
+            (1.0, 1_000.0),
+            (2.0, 1_000.0),
+            (2.5, 400.0),
+            (3.0, 1_000.0),
+            (4.0, 1_000.0),
+        ];
+        assert_eq!(points, expected);
     }
 }

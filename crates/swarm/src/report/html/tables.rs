@@ -116,8 +116,8 @@ pub(super) fn generator(report: &Report, language: Language) -> String {
         (
             "warn",
             language.of(
-                "Not saturated, but this machine had no processor left: if the server shares it, the figures are of both",
-                "压测机未饱和，但整机处理器已满：若服务器也在本机，数据同时反映两者",
+                "This machine had no processor left: if the server shares it, the figures are of both",
+                "整机处理器已满：若服务器也在本机，数据同时反映两者",
             ),
         )
     } else {
@@ -145,6 +145,7 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
             language.of("pushes", "推送").to_owned(),
             count(fanout.pushes),
             count(report.messages.missed),
+            count(repeated(report)),
             language.time_or_dash(times.p50_ms),
             language.time_or_dash(times.p90_ms),
             language.time_or_dash(times.p99_ms),
@@ -173,6 +174,7 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
         "",
         language.of("count", "数量"),
         language.of("missing", "缺失"),
+        language.of("repeated", "重复"),
         "p50",
         "p90",
         "p99",
@@ -186,12 +188,20 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
     )
 }
 
+/// Deliveries that came again: by the stamps of this run, or by the protocol's offsets, which know those of others too.
+fn repeated(report: &Report) -> u64 {
+    let of_session = report.session.as_ref().map_or(0, |it| it.duplicates);
+    report.messages.duplicates.max(of_session)
+}
+
 fn trip(name: &str, trips: &RoundTripReport, language: Language) -> Vec<String> {
     let times = &trips.round_trip_ms;
     vec![
         name.to_owned(),
         count(trips.received),
         count(trips.lost),
+        // The second answer to one message is an error, and stands there.
+        String::new(),
         language.time_or_dash(times.p50),
         language.time_or_dash(times.p90),
         language.time_or_dash(times.p99),
@@ -206,6 +216,7 @@ fn flow(flow: &FlowReport, language: Language) -> Vec<String> {
         escape(&flow.name),
         count(flow.received),
         count(flow.missing),
+        count(flow.duplicated),
         language.time_or_dash(times.p50),
         language.time_or_dash(times.p90),
         language.time_or_dash(times.p99),

@@ -3,7 +3,7 @@
 use crate::report::text;
 
 /// Seconds since the start: `0`, `30 s`, `5 min`, `2 h`.
-pub(super) fn elapsed(seconds: f64) -> String {
+pub(crate) fn elapsed(seconds: f64) -> String {
     let (value, unit) = match seconds {
         0.0 => return "0".to_owned(),
         s if s < 1.0 => (s * 1000.0, "ms"),
