@@ -406,3 +406,26 @@ fn a_variable_without_a_value_is_refused_wherever_it_stands() {
         assert!(error.starts_with(said), "{error}");
     }
 }
+
+#[test]
+fn who_pastes_headers_of_the_handshake_is_told_that_they_are_left_out() {
+    let mut config = config(&["ws://127.0.0.1:1/"]);
+    let pasted = [
+        ("Sec-WebSocket-Key", "x"),
+        ("Cookie", "a=b"),
+        ("Sec-WebSocket-Extensions", "permessage-deflate"),
+    ];
+    let pasted = pasted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    config.headers = pasted.to_vec();
+    let notices = |config: &Config| config.prepare().unwrap().notices.join("\n");
+    let said = notices(&config);
+    assert!(
+        said.contains(
+            "--header Sec-WebSocket-Key, Sec-WebSocket-Extensions: each client writes its own"
+        ) && said.contains("give --compression"),
+        "{said}"
+    );
+    config.compression = true;
+    assert!(!notices(&config).contains("--compression"));
+    assert_eq!(config.prepare().unwrap().plan.headers, pasted[1..2]);
+}
