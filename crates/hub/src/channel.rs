@@ -222,6 +222,8 @@ pub(crate) struct Channel {
     pub(crate) taken: Backlog,
     /// Next member for the first delivery.
     pub(crate) cursor: usize,
+    /// Names the first delivery to filters.
+    pub(crate) delivery: u64,
     pub(crate) pace: Pace,
     /// What is known of it as a stream, once somebody has read it as one.
     pub(crate) stream: Option<Box<StreamSide>>,
@@ -253,6 +255,7 @@ impl Channel {
             backlog: Backlog::default(),
             taken: Backlog::default(),
             cursor: 0,
+            delivery: 0,
             pace: Pace::default(),
             stream: None,
             lingers_until: None,

@@ -70,9 +70,7 @@ impl Hub {
     /// Bytes that the filters of subscriptions have reserved.
     #[must_use]
     pub fn filter_bytes(&self) -> u64 {
-        let filters = self.details.values();
-        let filters = filters.filter_map(|details| details.filter.as_ref());
-        filters.map(|filter| filter.bytes() as u64).sum()
+        self.filters.bytes()
     }
 
     fn check_details(&self) {

@@ -17,6 +17,10 @@ pub struct ClientOptions {
     pub history_max_publication_limit: u32,
     /// Publications that one recovery reads at most. A client that missed more has not recovered.
     pub recovery_max_publication_limit: u32,
+    /// What comparing a publication with one client's filter of tags may cost: see `Filter::work` of the protocol.
+    pub tags_filter_work_limit: u32,
+    /// Bytes of the names and values of one publication's tags.
+    pub tags_bytes_limit: u32,
     /// Every client has every right, without proof of who it is. What a namespace does not do at all stays off.
     pub insecure: bool,
     /// Clients may connect without proof of who they are; they are anonymous.
@@ -35,6 +39,8 @@ impl Default for ClientOptions {
             expired_sub_close_delay: Duration::from_secs(25),
             history_max_publication_limit: 300,
             recovery_max_publication_limit: 300,
+            tags_filter_work_limit: 256,
+            tags_bytes_limit: 4096,
             insecure: false,
             allow_anonymous_connect_without_token: false,
             user_id_http_header: None,

@@ -76,6 +76,13 @@ impl Content {
         }
     }
 
+    /// Bytes of the names and values of its tags.
+    #[must_use]
+    pub fn tag_bytes(&self) -> usize {
+        let tag = |(name, value): &(Box<str>, Box<str>)| name.len() + value.len();
+        self.tags.iter().map(tag).sum()
+    }
+
     /// Bytes it holds, for budgets. Parts that it shares, such as the publisher's information, count in full.
     #[must_use]
     pub fn bytes(&self) -> usize {

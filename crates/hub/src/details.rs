@@ -1,8 +1,8 @@
 //! What only some subscriptions have.
 
+use crate::FilterId;
 use crate::TokenIdentity;
 use myriad_wheel::Tick;
-use myriad_wire::centrifuge::Filter;
 use std::sync::Arc;
 
 /// What only some subscriptions of clients with sessions have, beside the record that every subscription has.
@@ -11,7 +11,7 @@ pub struct SubscriptionDetails {
     /// What the application says of the client in this channel, for other clients: JSON, or bytes for protobuf clients.
     pub info: Option<Arc<[u8]>>,
     /// Only publications whose tags pass are delivered.
-    pub filter: Option<Box<Filter>>,
+    pub filter: Option<FilterId>,
     /// The token that grants the subscription, so that revoking it ends the subscription.
     pub token: Option<Arc<TokenIdentity>>,
     /// When the subscription expires; none if it does not.

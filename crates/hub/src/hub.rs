@@ -27,6 +27,7 @@ use crate::compression::Compressor;
 use crate::connection::Connection;
 use crate::defects::Defects;
 use crate::details::SubscriptionDetails;
+use crate::filters::Filters;
 use crate::limits::Lease;
 use crate::outbound::Outbound;
 use crate::session::Session;
@@ -84,6 +85,7 @@ pub struct Hub {
     /// The number of its shard.
     pub(crate) shard: u16,
     pub(crate) readers: readers::Readers,
+    pub(crate) filters: Filters,
     pub(crate) defects: Defects,
     /// Connections whose queue has a defect: what the peer has of it is not known.
     broken_queues: Vec<u32>,
@@ -138,6 +140,7 @@ impl Hub {
             is_draining: false,
             shard: 0,
             readers: readers::Readers::default(),
+            filters: Filters::default(),
             defects: Defects::default(),
             broken_queues: Vec::new(),
             no_session: Session::default(),

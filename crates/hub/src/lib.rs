@@ -28,6 +28,7 @@ mod defects;
 mod delivery;
 mod details;
 mod encoding;
+mod filters;
 mod frames;
 mod home;
 mod hub;
@@ -59,6 +60,7 @@ pub use defects::{Defect, DefectScope, Plant};
 pub use delivery::{Batch, Delivery, Framed, ToldBy};
 pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
+pub use filters::FilterId;
 pub use home::{
     AppendToStream, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect, HomeSettings,
     HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, Partitions, Producer, ProducerPosition,

@@ -158,6 +158,10 @@ pub struct Metrics {
     pub pings: Count,
     /// Connections ended, by [`CLOSE_REASONS`].
     pub closes: [Count; CLOSE_REASONS.len()],
+    /// Gauge: distinct filters of tags that subscriptions have.
+    pub filters: Count,
+    /// Publications that were compared with a filter: once for each distinct one in a slice of a delivery.
+    pub filter_comparisons: Count,
     /// Statements about connections, channels and messages that did not hold, by [`DefectScope::LABELS`].
     pub defects: [Count; DefectScope::LABELS.len()],
     /// More of them, about what had one in the same turn, or too many for one turn.

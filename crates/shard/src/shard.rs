@@ -490,6 +490,9 @@ impl<R: Reactor> Shard<R> {
         metrics
             .dropped_announcements
             .set(self.hub.dropped_announcements());
+        let (filters, comparisons) = self.hub.filter_stats();
+        metrics.filters.set(filters as u64);
+        metrics.filter_comparisons.set(comparisons);
         metrics
             .compressed_frames
             .set(self.hub.compressor().frames());

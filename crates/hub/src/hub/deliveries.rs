@@ -43,7 +43,7 @@ pub struct DeliverySlice {
     pub delivery: Delivery,
     /// True if every member on this shard has been visited.
     pub finished: bool,
-    /// Members visited, whether or not they became targets: the cost of the slice.
+    /// The cost of the slice: members visited, whether or not they became targets, and what comparing their filters cost beside.
     pub visited: usize,
 }
 
@@ -198,7 +198,7 @@ impl Hub {
         self.saved_bytes
     }
 
-    /// The next slice of the next channel in turn: `max` members at most.
+    /// The next slice of the next channel in turn: `max` members at most, and fewer where comparing their filters costs as much.
     ///
     /// `targets` gets those whose queue is empty and that are not in it already: they can be sent to at once, in one
     /// batch that ends with [`Hub::end_batch`]. For the others the frame is queued, or they go to `overflown`. A
@@ -229,12 +229,13 @@ impl Hub {
         } else {
             record.members.len()
         };
-        let end = count.min(record.cursor + max);
-        let slice = record.cursor..end;
-        let visited = slice.len();
-        record.cursor = end;
-        let finished = end == count;
-        for entry in slice {
+        if record.cursor == 0 {
+            record.delivery = self.filters.begin();
+        }
+        self.filters.resume(record.delivery);
+        let mut entry = record.cursor;
+        let mut visited = 0;
+        while entry < count && visited < max {
             let member = if is_presence {
                 self.observer(channel, entry)
             } else {
@@ -253,7 +254,11 @@ impl Hub {
                     }),
                 }
             }
+            entry += 1;
+            visited += 1 + self.filters.take_cost();
         }
+        self.channels[channel].cursor = entry;
+        let finished = entry == count;
         if finished {
             self.finish_delivery(channel, emptied_channels);
         } else {
@@ -348,10 +353,10 @@ impl Hub {
     }
 
     /// Whether a member with a session does not get a publication of a delivery, or cannot read it.
-    pub(super) fn has_exception(&self, member: Member, delivery: Framed<'_>) -> bool {
-        let mut publications = delivery.publications().iter();
-        publications.any(|publication| {
-            self.is_withheld(member, publication) || self.cannot_read(member, publication)
+    pub(super) fn has_exception(&mut self, member: Member, delivery: Framed<'_>) -> bool {
+        let mut publications = delivery.publications().iter().enumerate();
+        publications.any(|(nth, publication)| {
+            self.is_withheld(member, publication, nth) || self.cannot_read(member, publication)
         })
     }
 
@@ -367,10 +372,12 @@ impl Hub {
         hit!(DeliverInPart);
         let mut is_queued = false;
         let has_session = self.connections[member.connection].has_session();
-        for publication in delivery.publications_after(last) {
+        let after = delivery.publications_after(last);
+        let first = delivery.publications().len() - after.len();
+        for (nth, publication) in (first..).zip(after) {
             let flags = self.subscriptions[member.subscription].flags();
             let form = form_for(flags, last, publication);
-            let is_withheld = has_session && self.is_withheld(member, publication);
+            let is_withheld = has_session && self.is_withheld(member, publication, nth);
             if publication.offset() > 0 {
                 last = publication.offset();
                 self.note_base(member, !is_withheld);
@@ -421,8 +428,8 @@ impl Hub {
                 .reads_only_json()
     }
 
-    /// Whether a member with a session does not get a publication that has its turn.
-    fn is_withheld(&self, member: Member, publication: &Publication) -> bool {
+    /// Whether a member with a session does not get a publication that has its turn, and this place in the delivery.
+    fn is_withheld(&mut self, member: Member, publication: &Publication, nth: usize) -> bool {
         let is_sender = publication.sender().is_some_and(|sender| {
             sender.shard == self.shard
                 && self.connections.contains(sender.connection)
@@ -431,12 +438,12 @@ impl Hub {
         let flags = self.subscriptions[member.subscription].flags();
         is_sender
             || flags.has(SubscriptionFlags::DETAILS)
-                && self.is_filtered(member.subscription, publication)
+                && self.is_filtered(member.subscription, publication, nth)
     }
 
-    fn is_filtered(&self, subscription: u32, publication: &Publication) -> bool {
-        let filter = self.details[&subscription].filter.as_ref();
-        filter.is_some_and(|filter| !filter.passes(&publication.content().tags))
+    fn is_filtered(&mut self, subscription: u32, publication: &Publication, nth: usize) -> bool {
+        let filter = self.details[&subscription].filter;
+        filter.is_some_and(|filter| !self.filters.pass(filter, nth, publication.content()))
     }
 
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {

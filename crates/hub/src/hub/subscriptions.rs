@@ -196,18 +196,33 @@ impl Hub {
     }
 
     /// Sets a subscription's filter, whose [`Filter::bytes`] the caller has reserved with [`Hub::reserve_buffered`]. They are
-    /// released when the subscription ends.
+    /// released when the last subscription with an equal filter ends; at once if others have one.
     pub fn set_filter(&mut self, subscription: SubscriptionId, filter: Filter) {
-        let before = self
-            .details_mut(subscription)
-            .filter
-            .replace(Box::new(filter));
+        let bytes = filter.bytes();
+        let (filter, is_new) = self.filters.add(filter);
+        if !is_new {
+            self.release_buffered(bytes);
+        }
+        let before = self.details_mut(subscription).filter.replace(filter);
         if let Some(before) = before {
-            self.release_buffered(before.bytes());
+            let freed = self.filters.remove(before);
+            self.release_buffered(freed);
             let scope = DefectScope::Channel(Arc::clone(self.channel_name(subscription)));
             self.defects
                 .note(scope, "a subscription's filter never changes");
         }
+    }
+
+    /// A subscription's filter; none if it has none.
+    #[must_use]
+    pub fn filter_of(&self, subscription: SubscriptionId) -> Option<&Arc<Filter>> {
+        self.filters.get(self.details(subscription)?.filter?)
+    }
+
+    /// Distinct filters of subscriptions, and publications compared with one each, ever.
+    #[must_use]
+    pub fn filter_stats(&self) -> (usize, u64) {
+        (self.filters.len(), self.filters.comparisons())
     }
 
     /// The subscriptions of a connection: the channel's name, and the flags.
@@ -385,7 +400,8 @@ impl Hub {
             let details = self.details.remove(&index_of_record);
             let filter = details.and_then(|details| details.filter);
             if let Some(filter) = filter {
-                self.release_buffered(filter.bytes());
+                let freed = self.filters.remove(filter);
+                self.release_buffered(freed);
             }
         }
         let record = &mut self.channels[subscription.channel];

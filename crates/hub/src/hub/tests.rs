@@ -9,6 +9,7 @@ use crate::{
     Transport, Variant,
 };
 use myriad_wheel::Tick;
+use myriad_wire::centrifuge::{Filter, FilterNode};
 use myriad_wire::reads::Persistence;
 use myriad_wire::streams::MediaType;
 use proptest::prelude::*;
@@ -1547,5 +1548,103 @@ fn a_queue_that_the_peer_has_more_of_is_broken() {
     hub.enqueue(index, Chunk::Owned(Box::default()))
         .expect("nothing is queued");
     assert_eq!(defects_of(&mut hub), [(scope, "a chunk has bytes")]);
+    hub.check();
+}
+
+/// A filter with this many `ct` nodes, of a tag and a value.
+fn filter_of(nodes: usize, value: &str) -> Filter {
+    let node = || FilterNode {
+        key: "t".into(),
+        cmp: "ct".into(),
+        val: value.into(),
+        ..FilterNode::default()
+    };
+    let mut all = FilterNode {
+        op: "or".into(),
+        ..FilterNode::default()
+    };
+    for _ in 0..nodes {
+        all.nodes.push(node()).expect("few nodes");
+    }
+    Filter::new(&all).expect("a filter")
+}
+
+fn with_tag(channel: &str, offset: u64, value: &str) -> Delivery {
+    let content = Content {
+        tags: [("t".into(), value.into())].into(),
+        ..Content::new(Payload::Binary(b"1"[..].into()))
+    };
+    let (position, content) = (at(offset), Arc::new(content));
+    let publication = Publication::new(channel.into(), position, content, Now(0), 1, None);
+    Delivery::Publication(Arc::new(publication))
+}
+
+fn subscriber_with(hub: &mut Hub, filter: Filter) -> u32 {
+    let index = member_by(hub, Transport::CentrifugeProtobuf, "x");
+    assert!(hub.reserve_buffered(filter.bytes()));
+    let subscription = hub.find_subscription(index, "x").expect("subscribed");
+    hub.set_filter(subscription, filter);
+    index
+}
+
+#[test]
+fn equal_filters_are_one_and_a_publication_is_compared_with_it_once() {
+    let mut hub = hub(timing(0, 1, 0));
+    let before = hub.buffered_bytes();
+    let equal: Vec<u32> = (0..50)
+        .map(|_| subscriber_with(&mut hub, filter_of(2, "a")))
+        .collect();
+    let other = subscriber_with(&mut hub, filter_of(2, "b"));
+    hub.check();
+    assert_eq!(hub.filter_stats(), (2, 0));
+    let bytes = filter_of(2, "a").bytes() + filter_of(2, "b").bytes();
+    assert_eq!(hub.buffered_bytes() - before, bytes as u64);
+    // Slices of other deliveries come between those of this one.
+    assert!(hub.deliver(with_tag("x", 1, "-a-")));
+    let mut told = Vec::new();
+    let (mut max, mut finished) = (7, false);
+    while !finished {
+        let (targets, is_last) = deliver_slice(&mut hub, max);
+        told.extend(targets);
+        (max, finished) = (11, is_last);
+    }
+    assert_eq!(told, equal);
+    assert_eq!(hub.filter_stats(), (2, 2), "each of them once");
+    // What was compared before says nothing of the next one.
+    assert!(hub.deliver(with_tag("x", 2, "-b-")));
+    assert_eq!(deliver_slice(&mut hub, 100), (vec![other], true));
+    assert_eq!(hub.filter_stats(), (2, 4));
+    for index in equal.into_iter().chain([other]) {
+        hub.release(index, &mut Vec::new());
+        hub.check();
+    }
+    assert_eq!(hub.filter_stats().0, 0);
+    assert_eq!(hub.buffered_bytes(), before);
+}
+
+#[test]
+fn what_filters_compare_ends_a_slice() {
+    let mut hub = hub(timing(0, 1, 0));
+    for nth in 0..10 {
+        subscriber_with(&mut hub, filter_of(10, &format!("value {nth}")));
+    }
+    let plain = member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
+    // Ten nodes of 16 each, times a tag of 4 KiB: as much as 160 members.
+    assert!(hub.deliver(with_tag("x", 1, &"-".repeat(4095))));
+    let mut slices = 0;
+    loop {
+        let mut targets = Vec::new();
+        let slice = hub.poll_delivery(300, &mut targets, &mut Vec::new(), &mut Vec::new());
+        let slice = slice.expect("under way");
+        hub.end_batch(&targets);
+        slices += 1;
+        assert!(slice.visited < 300 + 162, "one filter beyond at most");
+        if slice.finished {
+            let told: Vec<u32> = targets.iter().map(|target| target.connection).collect();
+            assert_eq!(told, [plain]);
+            break;
+        }
+    }
+    assert!(slices >= 5, "{slices}");
     hub.check();
 }

@@ -291,6 +291,18 @@ impl ClientTable {
                 defaults.recovery_max_publication_limit,
                 1..=u32::MAX,
             )?,
+            tags_filter_work_limit: number(
+                "client.tags_filter_work_limit",
+                self.tags_filter_work_limit,
+                defaults.tags_filter_work_limit,
+                1..=4096,
+            )?,
+            tags_bytes_limit: number(
+                "client.tags_bytes_limit",
+                self.tags_bytes_limit,
+                defaults.tags_bytes_limit,
+                1..=65_536,
+            )?,
             insecure: self.insecure,
             allow_anonymous_connect_without_token: self
                 .allow_anonymous_connect_without_token
@@ -626,6 +638,14 @@ mod tests {
             (
                 "[client]\nrecovery_max_publication_limit = 0",
                 "client.recovery_max_publication_limit = 0: choose",
+            ),
+            (
+                "[client]\ntags_filter_work_limit = 0",
+                "client.tags_filter_work_limit = 0: choose 1 to 4096",
+            ),
+            (
+                "[client]\ntags_bytes_limit = 100000",
+                "client.tags_bytes_limit = 100k: choose 1 to 65536",
             ),
             (
                 "[client]\nuser_id_http_header = \"X User\"",

@@ -165,6 +165,10 @@ pub struct ClientTable {
     pub expired_sub_close_delay: Option<Span>,
     /// Publications of one reading of history.
     pub history_max_publication_limit: Option<Count>,
+    /// What comparing a publication with one filter of tags may cost.
+    pub tags_filter_work_limit: Option<Count>,
+    /// Bytes of the names and values of a publication's tags.
+    pub tags_bytes_limit: Option<Count>,
     /// Publications of one recovery.
     pub recovery_max_publication_limit: Option<Count>,
     /// No proof, all rights.

@@ -315,7 +315,15 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 34] = [
+const COUNTERS: [(Description, Field); 35] = [
+    (
+        (
+            "tags_filter_comparisons",
+            None,
+            "Publications compared with a filter of tags, once for each distinct filter",
+        ),
+        |shard| &shard.filter_comparisons,
+    ),
     (
         (
             "poll_answers",
@@ -562,7 +570,15 @@ const COUNTERS: [(Description, Field); 34] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 8] = [
+const GAUGES: [(Description, Field); 9] = [
+    (
+        (
+            "tags_filters",
+            None,
+            "Distinct filters of tags that subscriptions have on their shards",
+        ),
+        |shard| &shard.filters,
+    ),
     (
         (
             "parked_polls",

@@ -45,6 +45,9 @@ fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
     ))
 }
 
+/// The application answers with tags that its own publications may not have.
+const TAGS_TOO_LARGE: &str = "the application's tags have more bytes than client.tags_bytes_limit";
+
 impl<R: Reactor> Shard<R> {
     pub(super) fn handle_publish(
         &mut self,
@@ -109,6 +112,9 @@ impl<R: Reactor> Shard<R> {
             tags: grant.tags.into(),
             ..Content::new(payload)
         };
+        if content.tag_bytes() > self.settings.client.tags_bytes_limit as usize {
+            return Err(Failure::Explained(ErrorCode::Internal, TAGS_TOO_LARGE));
+        }
         if self.hub.refuses_publications(channel) {
             let cause =
                 "deliveries of the channel are behind, so clients wait before they publish more";

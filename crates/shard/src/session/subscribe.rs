@@ -19,7 +19,7 @@ use myriad_hub::{
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{ErrorCode, Filter, SubscribeRequest, UnsubscribeCode};
+use myriad_wire::centrifuge::{ErrorCode, Filter, FilterNode, SubscribeRequest, UnsubscribeCode};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -51,6 +51,9 @@ impl Pending {
         matches!(self.later.last(), Some(Later::Unsubscribe(_) | Later::End))
     }
 }
+
+/// A filter that would cost more than others may have to pay.
+const TOO_MUCH_WORK: &str = "the filter compares more than client.tags_filter_work_limit allows: 1 for each value, 16 for ct";
 
 impl<R: Reactor> Shard<R> {
     pub(super) fn handle_subscribe(
@@ -202,9 +205,7 @@ impl<R: Reactor> Shard<R> {
                 let cause = "it filters by tags, and its namespace lacks allow_tags_filter";
                 return Err(Failure::Caused(ErrorCode::BadRequest, cause));
             }
-            Some(node) => Some(Filter::new(node).map_err(|_| {
-                Failure::Caused(ErrorCode::BadRequest, "its filter by tags cannot be used")
-            })?),
+            Some(node) => Some(self.checked_filter(node)?),
         };
         let may_see_members = self.may(options.presence_read, is_anonymous, true);
         let wishes_joins = options.join_leave && request.join_leave && may_see_members;
@@ -221,6 +222,16 @@ impl<R: Reactor> Shard<R> {
             grant,
         };
         self.begin_subscribe(key, id, channel, wish, now)
+    }
+
+    fn checked_filter(&self, node: &FilterNode<'_>) -> Result<Filter, Failure> {
+        let filter = Filter::new(node).map_err(|_| {
+            Failure::Caused(ErrorCode::BadRequest, "its filter by tags cannot be used")
+        })?;
+        if filter.work() > self.settings.client.tags_filter_work_limit {
+            return Err(Failure::Explained(ErrorCode::BadRequest, TOO_MUCH_WORK));
+        }
+        Ok(filter)
     }
 
     /// Whether a subscription that waits for its home ends before a command that comes now. An error if as many commands wait as
@@ -397,10 +408,7 @@ impl<R: Reactor> Shard<R> {
             return self.refuse_unrecoverable(key, subscription, pending, now);
         }
         self.hub.end_waiting(subscription, position.offset);
-        let filter = self
-            .hub
-            .details(subscription)
-            .and_then(|details| details.filter.clone());
+        let filter = self.hub.filter_of(subscription).cloned();
         let recovered = recovered.map(|mut kept| {
             kept.retain(|kept| {
                 filter

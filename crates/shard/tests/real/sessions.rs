@@ -889,9 +889,17 @@ fn filters_are_bounded(driver: Driver) {
         let values: Vec<String> = (0..count).map(|n| format!("{n:0>bytes$}")).collect();
         json!({"key": "k", "cmp": "in", "vals": values})
     };
+    let containing = |count: usize| {
+        let nodes: Vec<_> = (0..count)
+            .map(|n| json!({"key": "k", "cmp": "ct", "val": n.to_string()}))
+            .collect();
+        json!({"op": "or", "nodes": nodes})
+    };
     for (id, filter, code) in [
         (2, listed(257, 1), Some(107)),
         (3, listed(200, 100), Some(107)),
+        // Each counts 16.
+        (5, containing(17), Some(107)),
         (4, listed(256, 60), None),
     ] {
         let request = json!({"channel": "c", "tf": filter});

@@ -33,7 +33,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Comparison {
     Equal,
     NotEqual,
@@ -52,7 +52,7 @@ enum Comparison {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Node {
     All(Vec<Node>),
     Any(Vec<Node>),
@@ -71,8 +71,11 @@ const VALUES_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A filter that was checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter(Node);
+
+/// What `ct` counts in [`Filter::work`]: it looks at each place of a tag, and other comparisons at one.
+const CONTAINS_WORK: u32 = 16;
 
 impl Filter {
     /// Checks a filter. How many nodes it may have was checked when it was read.
@@ -96,6 +99,13 @@ impl Filter {
         let size = self.0.size();
         let nodes = size.nodes * (size_of::<Node>() + ALLOCATION_BYTES);
         nodes + size.values * (size_of::<Box<str>>() + ALLOCATION_BYTES) + size.text_bytes
+    }
+
+    /// What comparing a publication with it costs at most: 1 for each value that a tag is compared with, or for a tag that is looked
+    /// for, and 16 for `ct`.
+    #[must_use]
+    pub fn work(&self) -> u32 {
+        self.0.work()
     }
 
     /// Whether a publication with these tags passes.
@@ -201,6 +211,19 @@ impl Node {
             values: sum.values + size.values,
             text_bytes: sum.text_bytes + size.text_bytes,
         })
+    }
+
+    fn work(&self) -> u32 {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().map(Self::work).sum(),
+            Self::Not(node) => node.work(),
+            Self::Compare {
+                comparison: Comparison::Contains,
+                ..
+            } => CONTAINS_WORK,
+            // How many values there are is bounded.
+            Self::Compare { values, .. } => u32::try_from(values.len()).unwrap_or(u32::MAX).max(1),
+        }
     }
 
     fn passes(&self, tags: &[(Box<str>, Box<str>)]) -> bool {
@@ -340,6 +363,23 @@ mod tests {
             ),
         ] {
             assert_eq!(filter(json).expect(json).passes(&tags), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn work_counts_what_is_compared() {
+        for (json, work) in [
+            (r#"{"key":"t","cmp":"eq","val":"abc"}"#, 1),
+            (r#"{"key":"t","cmp":"ex"}"#, 1),
+            (r#"{"key":"t","cmp":"in","vals":["a","b","c"]}"#, 3),
+            (r#"{"key":"t","cmp":"ct","val":"b"}"#, 16),
+            (
+                r#"{"op":"or","nodes":[{"key":"t","cmp":"ct","val":"a"},
+                    {"op":"not","nodes":[{"key":"t","cmp":"nin","vals":["b","c"]}]}]}"#,
+                18,
+            ),
+        ] {
+            assert_eq!(filter(json).expect(json).work(), work, "{json}");
         }
     }
 

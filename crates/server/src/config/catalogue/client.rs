@@ -93,6 +93,18 @@ pub(in super::super) const CLIENT: &[Group] = &[
                 "300",
                 "Publications read for one recovery; a client that missed more does not recover.",
             ),
+            Described::new(
+                "tags_filter_work_limit",
+                Count,
+                "256",
+                "Comparisons of one client's filter of tags, 1 for each value and 16 for ct; past it: error 107. 1 to 4096.",
+            ),
+            Described::new(
+                "tags_bytes_limit",
+                Count,
+                "4096",
+                "Bytes of the names and values of one publication's tags; past it: error 107. 1 to 65536.",
+            ),
             Described::table("rate_limits", "How much one client may do."),
             Described::depends(
                 "ping_interval",

@@ -158,6 +158,13 @@ impl Publication {
     pub(super) fn check(&self, control: &Control, channel: &str) -> Result<bool, Fault> {
         let namespaces = control.namespaces.load();
         let options = options_of(&namespaces, channel)?;
+        let tag_bytes = self.content.tag_bytes();
+        let tag_bytes_max = control.settings.load().client.tags_bytes_limit;
+        if tag_bytes > tag_bytes_max as usize {
+            return Err(Fault::bad(format!(
+                "field \"tags\" has {tag_bytes} bytes of names and values; send at most {tag_bytes_max} (client.tags_bytes_limit)"
+            )));
+        }
         let format = options.data_format;
         if format.takes(&self.content.payload) {
             return Ok(options.has_history());
