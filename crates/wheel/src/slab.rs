@@ -277,6 +277,10 @@ impl<T: Default> Default for Slab<T> {
 }
 
 /// By index, for links and for completions whose generation was already checked.
+///
+/// An index that no record ever had ends the process. It stands in another record, and the next such link may name a stranger's
+/// record: what goes there would be told to somebody who may not know it. An index of a vacant record finds `T::default()`, which
+/// names nobody.
 impl<T: Default> Index<u32> for Slab<T> {
     type Output = T;
 

@@ -183,9 +183,9 @@ impl Hub {
     /// What only some subscriptions have; none if this one does not.
     #[must_use]
     pub fn details(&self, subscription: SubscriptionId) -> Option<&SubscriptionDetails> {
-        let has = self.subscription_flags(subscription);
-        has.has(SubscriptionFlags::DETAILS)
-            .then(|| &self.details[&subscription.0])
+        let flags = self.subscription_flags(subscription);
+        let has_details = flags.has(SubscriptionFlags::DETAILS);
+        has_details.then(|| self.details.get(&subscription.0))?
     }
 
     /// As [`Hub::details`], made on first need.

@@ -1648,3 +1648,25 @@ fn what_filters_compare_ends_a_slice() {
     assert!(slices >= 5, "{slices}");
     hub.check();
 }
+
+/// An append of thousands of elements is one batch, and each of them is looked at for each member.
+#[test]
+fn a_large_batch_goes_to_fewer_members_at_a_time() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.outbound_bytes_max = 1 << 20;
+    for _ in 0..40 {
+        member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
+    }
+    let offsets: Vec<u64> = (1..=2_560).collect();
+    assert!(hub.deliver(batch("x", &offsets)));
+    let mut sizes = Vec::new();
+    let mut is_finished = false;
+    while !is_finished {
+        let (targets, is_last) = deliver_slice(&mut hub, 110);
+        sizes.push(targets.len());
+        is_finished = is_last;
+    }
+    assert_eq!(sizes, [10, 10, 10, 10]);
+    assert!(hub.deliver(publication("x", 2_561)));
+    assert_eq!(deliver_slice(&mut hub, 110).0.len(), 40);
+}

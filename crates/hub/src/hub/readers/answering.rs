@@ -6,12 +6,13 @@ use crate::connection::{Phase, Transport};
 use crate::defects::DefectScope;
 use crate::delivery::Had;
 use crate::encoding::{DataForm, Encoding, Protocol};
-use crate::hub::Hub;
 use crate::hub::deliveries::Target;
+use crate::hub::{Hub, SubscriptionId};
 use crate::marks::hit;
 use crate::outbound::Chunk;
 use crate::streams::{StreamPart, StreamSide, end_of_events};
 use crate::{Batch, CloseReason, Content, Epoch, Framed, Now, Overflown, Publication, StreamEnd};
+use myriad_wheel::NONE;
 use myriad_wire::streams::MediaType;
 use std::sync::Arc;
 
@@ -23,9 +24,14 @@ impl Hub {
     /// Where a reader's time-out belongs among others: those with equal keys get the same bytes.
     #[must_use]
     pub fn idle_key(&self, index: u32) -> (u32, u64, Encoding) {
-        let subscription = &self.subscriptions[self.first_subscription(index)];
         let encoding = self.connections[index].encoding();
-        (subscription.channel, subscription.last(), encoding)
+        match self.subscriptions_of(index).next() {
+            Some((SubscriptionId(subscription), ..)) => {
+                let record = &self.subscriptions[subscription];
+                (record.channel, record.last(), encoding)
+            }
+            None => (NONE, 0, encoding),
+        }
     }
 
     /// What a reader is told when there is nothing new: a whole answer, or an event that says where it is. `closing` ends its
@@ -36,6 +42,11 @@ impl Hub {
             let transport = self.connections[index].transport();
             encoding = Encoding::of_reader(transport, encoding.variant().closing());
         }
+        if channel == NONE {
+            let scope = DefectScope::Connection(index);
+            self.defects.note(scope, "a reader has a subscription");
+            return unknown_stream(encoding);
+        }
         let settings = self.readers.settings;
         let interval = settings.cursor_interval(now.tick());
         let own = self.readers.own_cursors.get(&index).copied();
@@ -43,7 +54,8 @@ impl Hub {
         // At the end of its stream, what may have come since is of another one.
         let is_up_to_date = is_end || last >= record.last_offset;
         let Some((epoch, side)) = record.as_stream() else {
-            return self.answer_of_unknown_stream(channel, encoding);
+            let name = Arc::clone(&record.name);
+            return self.answer_of_unknown_stream(name, encoding);
         };
         let is_closed = is_end || side.is_closed && is_up_to_date;
         let media_type = Arc::clone(&side.media_type);
@@ -70,15 +82,10 @@ impl Hub {
     /// A reader's stream is not known, though it was when the reader began. Its client is told something whole, and comes back: its
     /// channel ends here with the turn.
     #[cold]
-    fn answer_of_unknown_stream(&self, channel: u32, encoding: Encoding) -> Arc<[u8]> {
-        let name = Arc::clone(&self.channels[channel].name);
+    fn answer_of_unknown_stream(&self, name: Arc<str>, encoding: Encoding) -> Arc<[u8]> {
         self.defects
             .note(DefectScope::Channel(name), "a reader's stream is known");
-        match encoding.protocol() {
-            Protocol::Events => end_of_events(encoding.variant().is_chunked()),
-            _ => UNKNOWN_STREAM.into(),
-        }
-        .into()
+        unknown_stream(encoding)
     }
 
     /// The frame of a delivery for readers, all of whose publications have offsets.
@@ -87,13 +94,16 @@ impl Hub {
         delivery: Framed<'_>,
         encoding: Encoding,
     ) -> Arc<[u8]> {
-        let channel = self.names[&**delivery.channel()];
+        let name = delivery.channel();
+        let Some(&channel) = self.names.get(name) else {
+            return self.answer_of_unknown_stream(Arc::clone(name), encoding);
+        };
         let settings = self.readers.settings;
         let interval = settings.cursor_interval(self.turn_tick);
         let record = &mut self.channels[channel];
         let last_offset = record.last_offset;
         let Some((epoch, side)) = record.as_stream() else {
-            return self.answer_of_unknown_stream(channel, encoding);
+            return self.answer_of_unknown_stream(Arc::clone(name), encoding);
         };
         let part = part_of(epoch, delivery, last_offset);
         side.made((part.from, part.to), None, encoding, |side| {
@@ -208,7 +218,7 @@ impl Hub {
                 let contents = contents_of(delivery);
                 StreamSide::tell(&part, contents, cursor, encoding, is_public).into()
             }
-            None => self.answer_of_unknown_stream(channel, encoding),
+            None => self.answer_of_unknown_stream(Arc::clone(delivery.channel()), encoding),
         };
         self.deliveries += delivery.publications().len() as u64;
         if let Err(overflow) = self.enqueue_alone(member.connection, Chunk::Shared(bytes)) {
@@ -217,6 +227,13 @@ impl Hub {
                 reason: CloseReason::from(overflow),
             });
         }
+    }
+}
+
+fn unknown_stream(encoding: Encoding) -> Arc<[u8]> {
+    match encoding.protocol() {
+        Protocol::Events => end_of_events(encoding.variant().is_chunked()).into(),
+        _ => UNKNOWN_STREAM.into(),
     }
 }
 

@@ -72,8 +72,10 @@ impl Hub {
     /// Whether a held request was answered by a delivery of this turn.
     #[must_use]
     pub fn is_answered(&self, index: u32) -> bool {
-        let subscription = &self.subscriptions[self.first_subscription(index)];
-        subscription.flags().has(SubscriptionFlags::WAITING)
+        let mut subscriptions = self.subscriptions_of(index);
+        subscriptions
+            .next()
+            .is_none_or(|(.., flags)| flags.has(SubscriptionFlags::WAITING))
     }
 
     /// When a held request is to be answered if nothing comes.
