@@ -374,8 +374,7 @@ mod tests {
             (r#"{"key":"t","cmp":"in","vals":["a","b","c"]}"#, 3),
             (r#"{"key":"t","cmp":"ct","val":"b"}"#, 16),
             (
-                r#"{"op":"or","nodes":[{"key":"t","cmp":"ct","val":"a"},
-                    {"op":"not","nodes":[{"key":"t","cmp":"nin","vals":["b","c"]}]}]}"#,
+                r#"{"op":"or","nodes":[{"key":"t","cmp":"ct","val":"a"},{"op":"not","nodes":[{"key":"t","cmp":"nin","vals":["b","c"]}]}]}"#,
                 18,
             ),
         ] {
