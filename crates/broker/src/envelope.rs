@@ -149,7 +149,7 @@ impl Envelope {
         let format = match &content.payload {
             Payload::Json(_) => "json",
             Payload::Text(_) => "text",
-            Payload::Binary(_) => "binary",
+            Payload::JsonBytes(_) | Payload::Binary(_) => "binary",
         };
         headers.push((name::FORMAT, format.to_owned()));
         if let Some(publisher) = &content.publisher {
@@ -293,6 +293,7 @@ fn origin_of(text: &str) -> Option<Origin> {
     let sender = match parts.next() {
         None => None,
         Some(shard) => Some(Ticket {
+            mark: 0,
             shard: shard.parse().ok()?,
             connection: Key {
                 index: parts.next()?.parse().ok()?,
@@ -316,7 +317,7 @@ fn payload_of(format: &str, data: &[u8]) -> Option<Payload> {
             Some(Payload::Json(json.get().into()))
         }
         "text" => Some(Payload::Text(text()?.into())),
-        "binary" => Some(Payload::Binary(data.into())),
+        "binary" => Some(Payload::of_bytes(data.into())),
         _ => None,
     }
 }
@@ -399,6 +400,7 @@ mod tests {
                 node: "n1".into(),
                 serial: 7,
                 sender: Some(Ticket {
+                    mark: 0,
                     shard: 3,
                     connection: Key {
                         index: 9,
@@ -533,7 +535,7 @@ mod tests {
             for payload in [
                 Payload::Text(text.into()),
                 Payload::Json(json.into()),
-                Payload::Binary(bytes.into()),
+                Payload::of_bytes(bytes),
             ] {
                 let envelope = plain(payload);
                 prop_assert_eq!(sent(&envelope), envelope);

@@ -9,6 +9,8 @@ use myriad_wheel::Key;
 pub struct Ticket {
     /// The shard of the client's connection.
     pub shard: u16,
+    /// A mark of the channel that a publication is for; 0 of other commands. Another channel may have the same.
+    pub mark: u16,
     /// The connection.
     pub connection: Key,
     /// The id that the client gave its command.

@@ -48,7 +48,7 @@ pub enum CloseReason {
     InvalidToken,
     /// The user has connected anew and may have one connection only, or has as many as it may.
     ConnectionLimit,
-    /// A publication, or what the application answers, is not JSON, and the client reads only JSON.
+    /// What the application answers is not JSON, and the client reads only JSON.
     InappropriateProtocol,
     /// The client used something that the server does not offer.
     NotAvailable,
@@ -315,6 +315,12 @@ impl ApplicationClose {
             code: number,
             reason: reason.into(),
         })
+    }
+
+    /// Whether the client is told anything: 3000 ends the connection without a word, and the client takes it for a broken one.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.code != DisconnectCode::ConnectionClosed.code()
     }
 
     /// The close code.

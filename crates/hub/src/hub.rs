@@ -78,6 +78,8 @@ pub struct Hub {
     join_serial: u64,
     dropped_announcements: u64,
     slow_consumers: SlowConsumerStats,
+    /// Publications that subscribers could not read, for one subscriber each.
+    unreadable: u64,
     pub(crate) namespaces: Arc<Namespaces>,
     /// The next channel that gets the policy of new namespaces; none once all have it.
     reloaded_to: Option<u32>,
@@ -135,6 +137,7 @@ impl Hub {
             join_serial: 0,
             dropped_announcements: 0,
             slow_consumers: SlowConsumerStats::default(),
+            unreadable: 0,
             namespaces: Arc::default(),
             reloaded_to: None,
             is_draining: false,

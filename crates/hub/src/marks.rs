@@ -151,6 +151,7 @@ crate::marks! {
         DeliverTwiceInBatch = "two publications for one connection meet in one batch",
         DeliverBackpressured = "a publication is queued for a backpressured connection",
         DeliverInPart = "a member gets a part of a delivery",
+        DeliverBeforeEnd = "a client that unsubscribes gets its own publications first",
         BatchBeforeJoin = "a batch holds nothing that is new to the shard",
         SlowConsumerDrops = "publications are dropped from a queue",
         SlowConsumerGap = "a subscription is ended because its queue is full",

@@ -60,15 +60,18 @@ pub enum DataFormat {
 }
 
 impl DataFormat {
-    /// Whether a publication's data may be this. Bytes and text never count as JSON, whatever is in them.
+    /// Whether a publication's data may be this. Text never counts as JSON, whatever is in it.
     #[must_use]
     pub fn takes(self, payload: &Payload) -> bool {
         if payload.bytes().is_empty() {
             return self == Self::Binary;
         }
         match (self, payload) {
-            (Self::NonEmpty | Self::Binary, _) | (Self::Json, Payload::Json(_)) => true,
-            (Self::JsonObject, Payload::Json(json)) => json.trim_ascii_start().starts_with('{'),
+            (Self::NonEmpty | Self::Binary, _)
+            | (Self::Json, Payload::Json(_) | Payload::JsonBytes(_)) => true,
+            (Self::JsonObject, Payload::Json(json) | Payload::JsonBytes(json)) => {
+                json.trim_ascii_start().starts_with('{')
+            }
             (Self::Json | Self::JsonObject, _) => false,
         }
     }

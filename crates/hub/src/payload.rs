@@ -1,7 +1,7 @@
 //! The data of a publication, and how each kind of client reads it.
 
 use myriad_wire::centrifuge::{
-    Encoding as Format, json_without_line_breaks, make_delta, make_text_delta,
+    Encoding as Format, is_json, json_without_line_breaks, make_delta, make_text_delta,
 };
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -12,23 +12,38 @@ use std::fmt::Write;
 /// | --- | --- | --- | --- |
 /// | `Text` | a text frame | a JSON string | the bytes of that JSON string |
 /// | `Json` | a text frame: of a string its content, of anything else its text | as it is, without line breaks | its bytes |
-/// | `Binary` | a binary frame | not possible | as it is |
+/// | `JsonBytes` | a binary frame | as it is, without line breaks | its bytes |
+/// | `Binary` | a binary frame | not possible: it is left out | as it is |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Text that its publisher did not write as JSON.
     Text(Box<str>),
     /// Valid JSON, as its publisher wrote it.
     Json(Box<str>),
-    /// Bytes.
+    /// Bytes that are valid JSON: [`Payload::of_bytes`].
+    JsonBytes(Box<str>),
+    /// Bytes that are no JSON.
     Binary(Box<[u8]>),
 }
 
 impl Payload {
+    /// Data that its publisher gave as bytes. Clients that read only JSON get it where it is JSON.
+    #[must_use]
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        if !is_json(&bytes) {
+            return Self::Binary(bytes.into());
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::JsonBytes(text.into()),
+            Err(error) => Self::Binary(error.into_bytes().into()),
+        }
+    }
+
     /// The data's bytes, as they are stored.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Text(text) | Self::Json(text) => text.as_bytes(),
+            Self::Text(text) | Self::Json(text) | Self::JsonBytes(text) => text.as_bytes(),
             Self::Binary(bytes) => bytes,
         }
     }
@@ -38,7 +53,7 @@ impl Payload {
     pub fn raw(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Json(json) => string_content(json),
-            Self::Text(_) | Self::Binary(_) => Cow::Borrowed(self.bytes()),
+            Self::Text(_) | Self::JsonBytes(_) | Self::Binary(_) => Cow::Borrowed(self.bytes()),
         }
     }
 
@@ -52,7 +67,7 @@ impl Payload {
     #[must_use]
     pub fn json(&self) -> Option<Cow<'_, str>> {
         match self {
-            Self::Json(json) => Some(json_without_line_breaks(json)),
+            Self::Json(json) | Self::JsonBytes(json) => Some(json_without_line_breaks(json)),
             Self::Text(text) => Some(Cow::Owned(quoted(text))),
             Self::Binary(_) => None,
         }
@@ -75,7 +90,7 @@ impl Payload {
     pub(crate) fn binary(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Text(text) => Cow::Owned(quoted(text).into_bytes()),
-            Self::Json(_) | Self::Binary(_) => Cow::Borrowed(self.bytes()),
+            Self::Json(_) | Self::JsonBytes(_) | Self::Binary(_) => Cow::Borrowed(self.bytes()),
         }
     }
 
@@ -155,7 +170,12 @@ mod tests {
             assert_eq!(payload.raw(), raw.as_bytes());
             assert_eq!(payload.json().as_deref(), Some(json));
         }
-        let binary = Payload::Binary([0, 255].into());
+        let bytes = Payload::of_bytes(b"\"a\\n\"\n".to_vec());
+        assert_eq!(
+            (bytes.raw().as_ref(), bytes.json().as_deref()),
+            (&b"\"a\\n\"\n"[..], Some("\"a\\n\""))
+        );
+        let binary = Payload::of_bytes(vec![0, 255]);
         assert_eq!(
             (binary.raw().as_ref(), binary.json()),
             (&[0, 255][..], None)

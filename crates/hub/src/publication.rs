@@ -246,7 +246,7 @@ pub fn kind_of(format: Format) -> Kind {
 fn raw_kind(payload: &Payload) -> Kind {
     match payload {
         Payload::Text(_) | Payload::Json(_) => Kind::Text,
-        Payload::Binary(_) => Kind::Binary,
+        Payload::JsonBytes(_) | Payload::Binary(_) => Kind::Binary,
     }
 }
 

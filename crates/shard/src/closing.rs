@@ -83,7 +83,12 @@ impl<R: Reactor> Shard<R> {
         let frame = (Methods::<R>::of(connection.transport()).application_close)(close);
         self.finish_replies(key, now);
         if self.note_closed_as(key, CloseReason::Application, Some(close), now) {
-            self.end_with(key, frame);
+            if frame.is_empty() {
+                self.hub.connection_mut(key.index).want_fin();
+                self.hub.list_for_flush(key.index);
+            } else {
+                self.end_with(key, frame);
+            }
         }
     }
 

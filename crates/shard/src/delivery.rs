@@ -5,8 +5,7 @@ use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::{Methods, Refused};
 use myriad_hub::{
-    Chunk, CloseReason, Due, Encoding, Framed, Now, Overflown, SessionState, Target, ToldBy,
-    Transport,
+    Chunk, CloseReason, Due, Encoding, Framed, Now, SessionState, Target, ToldBy, Transport,
 };
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
@@ -63,21 +62,7 @@ impl<R: Reactor> Shard<R> {
         }
         self.send_runs(&targets, &runs, now);
         self.hub.end_batch(&targets);
-        for overflown in overflown {
-            match overflown {
-                Overflown::Close { connection, reason } => {
-                    self.close_index(connection, reason, now);
-                }
-                Overflown::Gap {
-                    connection,
-                    channel,
-                } => self.end_gapped_subscription(connection, &channel, now),
-                Overflown::Lost {
-                    connection,
-                    channel,
-                } => self.end_lost_subscription(connection, &channel, now),
-            }
-        }
+        self.end_overflown(overflown, now);
         for delivery in finished {
             self.note_submitted(&delivery);
         }

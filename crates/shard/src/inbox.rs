@@ -38,6 +38,9 @@ impl<R: Reactor> Shard<R> {
             publications += message.publications();
             self.handle_message(message, now);
         }
+        // What comes from others may be a consequence of what was sent to ourselves before: a broker brings a publication back, and its
+        // channel's home has to know of a subscription that its client asked for earlier.
+        self.handle_loopback(&mut publications, publications_max, now);
         if self.messages.put_off.is_empty() {
             let mut received = std::mem::take(&mut self.messages.received);
             self.mesh.receive(self.index, &mut received);
@@ -53,7 +56,22 @@ impl<R: Reactor> Shard<R> {
             }
             self.messages.received = received;
         }
+        self.handle_loopback(&mut publications, publications_max, now);
+    }
+
+    /// Handles what was sent to ourselves. What is for the home of channels keeps its order when some of it is put off.
+    fn handle_loopback(&mut self, publications: &mut usize, publications_max: usize, now: Now) {
         while let Some(message) = self.messages.loopback.pop_front() {
+            if message.asks_home() {
+                let taken = *publications + message.publications();
+                let fits = *publications == 0 || taken <= publications_max;
+                if !fits || !self.messages.put_off.is_empty() {
+                    hit!(MessagePutOff);
+                    self.messages.put_off.push_back(message);
+                    continue;
+                }
+                *publications = taken;
+            }
             self.handle_message(message, now);
         }
     }
@@ -121,6 +139,7 @@ impl<R: Reactor> Shard<R> {
             Message::Leave { channel, shard } => self.home.handle_leave(&channel, shard, now),
             Message::Recover(request) => self.home.handle_recover(*request, now),
             Message::ReadHistory(request) => self.home.handle_history(*request, now),
+            Message::Fence { channel, ticket } => self.home.handle_fence(channel, ticket),
             Message::RemoveHistory { channel, id } => {
                 let asker = Asker::Control(id);
                 self.home.handle_remove_history(&channel, asker, now);
@@ -177,6 +196,9 @@ impl<R: Reactor> Shard<R> {
                     Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::StreamRead(answer)),
                     Asker::Session(ticket) => self.send_answer(ticket, Answer::StreamRead(answer)),
                 },
+                HomeEffect::Fenced { ticket, channel } => {
+                    self.send_answer(ticket, Answer::Fenced(channel));
+                }
                 HomeEffect::Held { ticket } => self.send_answer(ticket, Answer::Held),
                 HomeEffect::Recovered(recovered) => {
                     self.send_answer(recovered.ticket, Answer::Recovered(recovered));
@@ -242,6 +264,7 @@ impl<R: Reactor> Shard<R> {
             Answer::Published => self.handle_published(ticket, now),
             Answer::NotPublished(why) => self.handle_not_published(ticket, why, now),
             Answer::Held => self.handle_held(ticket),
+            Answer::Fenced(channel) => self.handle_fence(ticket, &channel, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
             Answer::StreamRead(answer) => self.handle_stream_read(ticket, *answer, now),

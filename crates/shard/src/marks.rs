@@ -49,6 +49,8 @@ myriad_hub::marks! {
         AskerGone = "the control plane answers a client that has gone",
         AskTimeout = "the control plane has not answered a command in time",
         AskLate = "the control plane answers a command too late",
+        WaitsForPublications = "a command waits for its client's publications",
+        LineMoves = "commands that waited behind another one are carried out",
         AskFull = "too many commands wait for the control plane",
         AskSelf = "a shard asks itself to join",
         AskOther = "a shard asks another to join",

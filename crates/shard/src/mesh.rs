@@ -138,6 +138,8 @@ pub(crate) enum Message {
     Recover(Box<Recover>),
     /// To the channel's home: somebody reads its history.
     ReadHistory(Box<ReadHistory>),
+    /// To the channel's home: say when everything is delivered that came before.
+    Fence { channel: Box<str>, ticket: Ticket },
     /// To the channel's home: somebody creates, changes or looks at it as a stream.
     Stream(Box<StreamRequest>),
     /// To the channel's home: somebody reads it as a stream.
@@ -188,6 +190,21 @@ impl Message {
             _ => 0,
         }
     }
+
+    /// Whether it is for the home of a channel, by a shard that has clients.
+    pub(crate) fn asks_home(&self) -> bool {
+        matches!(
+            self,
+            Self::Publish(_)
+                | Self::Join { .. }
+                | Self::Leave { .. }
+                | Self::Recover(_)
+                | Self::ReadHistory(_)
+                | Self::ReadStream(_)
+                | Self::Fence { .. }
+                | Self::PresenceEvent(_)
+        )
+    }
 }
 
 /// Commands that came in a request of their own.
@@ -225,6 +242,8 @@ pub(crate) enum Answer {
     History(HistoryAnswer),
     Stream(Box<StreamAnswer>),
     StreamRead(Box<StreamRead>),
+    /// Everything that came to the channel's home before is delivered.
+    Fenced(Box<str>),
     Asked(AskId, AskAnswer),
 }
 
@@ -383,27 +402,41 @@ impl Mesh {
         id: Option<RequestId>,
     ) -> Result<(), PublishRefused> {
         let content = content.into();
-        self.submit(channel, content, options, id.map(Asker::Control), None)
+        let asker = id.map(Asker::Control);
+        let submission = self.submission(channel, content, options, asker, None)?;
+        if self.has_broker() {
+            self.submit_to_broker(submission);
+            return Ok(());
+        }
+        let message = Message::Publish(Box::new(submission));
+        // A shard ends only in a drain: this publisher has come a moment too late.
+        self.try_send(self.home_of(channel), message)
+            .map_err(|_| PublishRefused::Draining)
     }
 
-    /// Takes a client's publication. `asker` gets its position, or nothing if the home ends first.
+    /// Gives a publication to the broker, which orders it.
+    pub(crate) fn submit_to_broker(&self, submission: Submission) {
+        self.0.control_plane.submit(BrokerTask::Publish(submission));
+    }
+
+    /// A publication with its share of the limit. `asker` is to get its position.
     ///
     /// # Errors
-    /// Nothing was published, and the asker will not be answered.
-    pub(crate) fn submit(
+    /// It may not be published, and the asker will not be answered.
+    pub(crate) fn submission(
         &self,
         channel: &str,
         content: Arc<Content>,
         options: PublishOptions,
         asker: Option<Asker>,
         sender: Option<Ticket>,
-    ) -> Result<(), PublishRefused> {
+    ) -> Result<Submission, PublishRefused> {
         if channel.is_empty() || channel.len() > Self::CHANNEL_BYTES_MAX {
             return Err(PublishRefused::Channel);
         }
         let is_client = matches!(asker, Some(Asker::Session(_)));
         let permit = self.take_permit(&content, is_client)?;
-        let submission = Submission {
+        Ok(Submission {
             channel: channel.into(),
             content,
             permit,
@@ -414,16 +447,7 @@ impl Mesh {
             skip_history: options.skip_history,
             version: options.version,
             version_epoch: options.version_epoch,
-        };
-        if self.has_broker() {
-            let task = BrokerTask::Publish(submission);
-            self.0.control_plane.submit(task);
-            return Ok(());
-        }
-        let message = Message::Publish(Box::new(submission));
-        // A shard ends only in a drain: this publisher has come a moment too late.
-        self.try_send(self.home_of(channel), message)
-            .map_err(|_| PublishRefused::Draining)
+        })
     }
 
     /// A publication's share of the limit of publication bytes.
@@ -896,7 +920,7 @@ impl Mesh {
     }
 
     /// Sends to a shard, unless it has ended: then the message comes back.
-    fn try_send(&self, shard: usize, message: Message) -> Result<(), Message> {
+    pub(crate) fn try_send(&self, shard: usize, message: Message) -> Result<(), Message> {
         let inbox = &self.0.inboxes[shard];
         let mut messages = inbox.lock();
         if messages.closed {

@@ -118,6 +118,8 @@ pub struct Metrics {
     pub event_streams_opened: Count,
     /// Publications dropped from the queues of slow consumers, for one subscriber each.
     pub dropped_publications: Count,
+    /// Publications left out for one client each, because they are not JSON and the client reads only JSON.
+    pub unreadable_publications: Count,
     /// Subscriptions of slow consumers ended, so that they recover.
     pub subscription_gaps: Count,
     /// Joins and leaves that were not delivered on this shard, because their channel had too much to deliver.

@@ -136,6 +136,7 @@ impl<R: Reactor> Shard<R> {
         self.reads.serial = self.reads.serial.wrapping_add(1).max(1);
         reading.serial = self.reads.serial;
         Ticket {
+            mark: 0,
             shard: u16::try_from(self.index).expect("at most 256 shards"),
             connection: key,
             command: reading.serial,

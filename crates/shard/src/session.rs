@@ -15,6 +15,7 @@ mod emulated;
 mod granted;
 mod history;
 mod limited;
+mod lines;
 mod members;
 mod orders;
 mod publish;
@@ -40,6 +41,7 @@ use announce::Leaves;
 use asks::Asks;
 use connect::Connecting;
 use limited::Counts;
+use lines::Lines;
 use myriad_hub::{
     ChannelOptions, Chunk, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase,
     RequestId, SessionState, SubscriptionId, Ticket,
@@ -83,6 +85,8 @@ pub(crate) struct Sessions {
     questions: Questions,
     /// Commands that wait for the control plane.
     asks: Asks,
+    /// Commands that wait behind others about their channel.
+    lines: Lines,
     leaves: Leaves,
     counts: Counts,
     /// What the application wants done.
@@ -104,6 +108,7 @@ impl Sessions {
             last_gather: 0,
             questions: Questions::default(),
             asks: Asks::default(),
+            lines: Lines::default(),
             leaves: Leaves::default(),
             counts: Counts::default(),
             orders: Orders::default(),
@@ -115,7 +120,7 @@ impl Sessions {
     /// Bytes of messages that wait for the answer to a connect command, or behind another command, for checks.
     pub(crate) fn held_bytes(&self) -> usize {
         let held: usize = self.connecting.values().map(Connecting::held_bytes).sum();
-        held + self.asks.behind_bytes()
+        held + self.lines.bytes()
     }
 
     /// Commands that wait for the control plane.
@@ -130,6 +135,7 @@ impl Sessions {
             + self.gathers.len()
             + self.questions.len()
             + self.asks.len()
+            + self.lines.len()
             + self.counts.len()
             + self.orders.len()
     }
@@ -302,7 +308,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), Failure> {
         if let Some(channel) = read_channel(&request)
-            && self.waits_behind(key, channel, text)?
+            && self.question_waits(key, channel, text)?
         {
             return Ok(());
         }
@@ -435,6 +441,7 @@ impl<R: Reactor> Shard<R> {
     fn open_own_ticket(&mut self, key: Key, command: u32) -> Ticket {
         self.hub.session_mut(key.index).tickets_open += 1;
         Ticket {
+            mark: 0,
             shard: u16::try_from(self.index).expect("at most 256 shards"),
             connection: key,
             command,

@@ -486,6 +486,9 @@ impl<R: Reactor> Shard<R> {
         metrics.event_streams.set(self.hub.events_count());
         let slow = self.hub.slow_consumer_stats();
         metrics.dropped_publications.set(slow.dropped);
+        metrics
+            .unreadable_publications
+            .set(self.hub.unreadable_count());
         metrics.subscription_gaps.set(slow.gaps);
         metrics
             .dropped_announcements

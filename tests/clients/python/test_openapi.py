@@ -46,6 +46,7 @@ UNSEEN = {
     "Connection.b64info",
     "Connection.state.b64meta",
     "ConnectionsResult.unanswered_nodes",
+    "Error.detail",
     "InfoAnswer.error",
     "InfoResult.unanswered_nodes",
     "PresenceResult.unanswered_nodes",

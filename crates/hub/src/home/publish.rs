@@ -4,7 +4,7 @@ use super::batch::{Accepted, WaitingBatch};
 use super::{Home, HomeEffect, Kept, ShardSet, Submission};
 use crate::defects::DefectScope;
 use crate::time::ticks;
-use crate::{Asker, Content, Delivery, Now, Position};
+use crate::{Asker, Content, Delivery, Now, Position, Ticket};
 use myriad_wheel::Tick;
 use std::sync::Arc;
 
@@ -65,7 +65,6 @@ impl Home {
             let tick = now.tick();
             self.recent_keys.insert(&channel, key, position, tick);
         }
-        self.answer_publisher(asker, position);
         let has_history = index.is_some_and(|index| self.channels[index].history.is_some());
         let accepted = Accepted {
             position,
@@ -84,6 +83,9 @@ impl Home {
             }
             None => self.deliver(accepted, channel.into(), ShardSet::default()),
         }
+        // Behind the delivery: when the shard of its client has the answer, it has the publication, too. What the client asks next
+        // comes behind both.
+        self.answer_publisher(asker, position);
     }
 
     /// Notes the version of what a publication describes. False if the channel had this version, or a later one: the publication is
@@ -169,6 +171,15 @@ impl Home {
         if batch.push(accepted, self.settings.batch_bytes_max) {
             self.flush_batch(index);
         }
+    }
+
+    /// A client's command waits until the publications have been delivered that it sent before: those of a batch leave now.
+    pub fn handle_fence(&mut self, channel: Box<str>, ticket: Ticket) {
+        if let Some(&index) = self.names.get(&*channel) {
+            self.flush_batch(index);
+        }
+        self.effects
+            .push_back(HomeEffect::Fenced { ticket, channel });
     }
 
     fn deliver(&mut self, accepted: Accepted, channel: Arc<str>, shards: ShardSet) {

@@ -166,6 +166,13 @@ pub enum HomeEffect {
         /// What is kept.
         answer: HistoryAnswer,
     },
+    /// Tell a client's shard that everything is delivered that was taken before it asked.
+    Fenced {
+        /// Who asked.
+        ticket: Ticket,
+        /// The channel.
+        channel: Box<str>,
+    },
     /// Answer who had a channel's history removed.
     HistoryRemoved {
         /// Who asked.

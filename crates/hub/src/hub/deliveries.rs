@@ -1,6 +1,6 @@
 //! Deliveries of publications to a channel's members on this shard, in slices.
 
-use super::Hub;
+use super::{Hub, SubscriptionId};
 use crate::channel::{Backlog, Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
 use crate::connection::{Connection, Phase, Transport};
@@ -8,7 +8,7 @@ use crate::defects::DefectScope;
 use crate::delivery::{Delivery, Framed, Had, ToldBy};
 use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
-use crate::{CloseReason, Overflown, Publication, SlowConsumer};
+use crate::{ClientId, Overflown, Publication, SlowConsumer};
 use myriad_wheel::NONE;
 use std::sync::Arc;
 
@@ -196,6 +196,17 @@ impl Hub {
         &mut self.compressor
     }
 
+    /// Publications that subscribers did not get because they read only JSON, for one subscriber each, ever.
+    #[must_use]
+    pub fn unreadable_count(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// Notes that an answer has left so many publications out, because its client reads only JSON.
+    pub fn note_unreadable(&mut self, count: usize) {
+        self.unreadable += count as u64;
+    }
+
     /// Bytes that deliveries did not take because they were compressed, ever.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
@@ -317,6 +328,66 @@ impl Hub {
         self.send_to_member(member, delivery, form, targets, overflown);
     }
 
+    /// Queues for a subscriber what its channel has still to deliver here, up to the last publication of the client itself. A client that
+    /// has published and unsubscribes gets its own publications before the end.
+    pub fn catch_up(
+        &mut self,
+        index: u32,
+        name: &str,
+        client: ClientId,
+        overflown: &mut Vec<Overflown>,
+    ) {
+        let Some(SubscriptionId(subscription)) = self.find_subscription(index, name) else {
+            return;
+        };
+        let record = &self.subscriptions[subscription];
+        let is_open = self.connections[index].phase == Phase::Open;
+        if !is_open || record.flags().has(SubscriptionFlags::WAITING) {
+            return;
+        }
+        let channel = &self.channels[record.channel];
+        let is_past = (record.member_index as usize) < channel.cursor;
+        let is_own = |publication: &Arc<Publication>| {
+            let publisher = publication.content().publisher.as_deref();
+            publisher.is_some_and(|publisher| publisher.client == client)
+        };
+        let waiting = channel.deliveries.iter().skip(usize::from(is_past));
+        let last_own = waiting
+            .clone()
+            .rposition(|delivery| delivery.publications().iter().any(is_own));
+        let Some(last_own) = last_own else {
+            return;
+        };
+        let waiting: Vec<Delivery> = waiting
+            .take(last_own + 1)
+            .filter(|delivery| !delivery.publications().is_empty())
+            .cloned()
+            .collect();
+        let member = Member {
+            connection: index,
+            subscription,
+        };
+        for delivery in waiting {
+            let last = self.subscriptions[subscription].last();
+            let ToldBy::Frame(framed) = delivery.told() else {
+                continue;
+            };
+            if framed.had_by(last) == Had::All {
+                continue;
+            }
+            hit!(DeliverBeforeEnd);
+            // It is not the delivery under way, whose filters may have been evaluated.
+            let own = self.filters.begin();
+            self.filters.resume(own);
+            self.subscriptions[subscription].set_last(last.max(framed.offset()));
+            let before = overflown.len();
+            self.deliver_in_part(member, framed, last, overflown);
+            if overflown.len() > before {
+                return;
+            }
+        }
+    }
+
     /// Sends a delivery now if nothing is queued for the member; otherwise queues it.
     pub(super) fn send_to_member(
         &mut self,
@@ -365,8 +436,7 @@ impl Hub {
         })
     }
 
-    /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets. Ends at one
-    /// that it cannot read.
+    /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets.
     pub(super) fn deliver_in_part(
         &mut self,
         member: Member,
@@ -382,7 +452,10 @@ impl Hub {
         for (nth, publication) in (first..).zip(after) {
             let flags = self.subscriptions[member.subscription].flags();
             let form = form_for(flags, last, publication);
-            let is_withheld = has_session && self.is_withheld(member, publication, nth);
+            let is_unreadable = has_session && self.cannot_read(member, publication);
+            let is_withheld =
+                is_unreadable || has_session && self.is_withheld(member, publication, nth);
+            self.unreadable += u64::from(is_unreadable);
             if publication.offset() > 0 {
                 last = publication.offset();
                 self.note_base(member, !is_withheld);
@@ -391,16 +464,6 @@ impl Hub {
                 continue;
             }
             is_queued = true;
-            if has_session && self.cannot_read(member, publication) {
-                // The connection ends after the turn's batch. Until then nothing may follow: it would look like a gap.
-                let record = &mut self.subscriptions[member.subscription];
-                record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
-                overflown.push(Overflown::Close {
-                    connection: member.connection,
-                    reason: CloseReason::InappropriateProtocol,
-                });
-                break;
-            }
             let one = Framed::Publication(publication);
             if let Err(overflow) = self.queue_delivery(member, one, form) {
                 overflown.push(overflow);

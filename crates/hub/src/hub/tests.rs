@@ -562,6 +562,7 @@ fn one_member_who_is_behind_is_one_however_much_a_batch_holds_for_it() {
     hub.enqueue(sender, filler).expect("room");
     // Of each batch the sender gets all but one, one by one.
     let ticket = Ticket {
+        mark: 0,
         shard: hub.shard,
         connection: hub.key_of(sender).expect("live"),
         command: 1,

@@ -83,7 +83,7 @@ fn by_the_book(body: &[u8]) -> Option<Book> {
         }
     }
     let payload = match (bytes.flatten(), json) {
-        (Some(encoded), _) => Payload::Binary(decode_base64(&encoded)?.into()),
+        (Some(encoded), _) => Payload::of_bytes(decode_base64(&encoded)?),
         (None, json) => {
             let json = json?;
             is_json(json.as_bytes()).then_some(())?;

@@ -315,7 +315,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 35] = [
+const COUNTERS: [(Description, Field); 36] = [
     (
         (
             "tags_filter_comparisons",
@@ -446,6 +446,14 @@ const COUNTERS: [(Description, Field); 35] = [
             "Publications dropped from the queues of slow consumers, each for one subscriber",
         ),
         |shard| &shard.dropped_publications,
+    ),
+    (
+        (
+            "unreadable_publications",
+            None,
+            "Publications left out for one client each, because they are not JSON and the client reads only JSON",
+        ),
+        |shard| &shard.unreadable_publications,
     ),
     (
         (

@@ -1,6 +1,7 @@
 //! What the application answers: JSON that nobody may trust, read into plain data.
 
 use myriad_shard::{ApplicationClose, ApplicationCloseError, ErrorCode, Refusal};
+use myriad_wire::centrifuge::DisconnectCode;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -179,7 +180,12 @@ pub(super) fn read_answer<'a, T>(
     if let Some(disconnect) = envelope.disconnect {
         let fields: DisconnectFields =
             read(disconnect.get()).map_err(|fault| fault.below("disconnect"))?;
-        let refusal = disconnect_refusal(fields.code, fields.reason.as_deref());
+        // Without a code the connection ends without a word, and its client comes back.
+        let code = match fields.code {
+            0 => DisconnectCode::ConnectionClosed.code().into(),
+            code => code,
+        };
+        let refusal = disconnect_refusal(code, fields.reason.as_deref());
         return refusal
             .map(Said::Refused)
             .map_err(|(field, cause)| AnswerFault::new(format!("disconnect.{field}"), cause));

@@ -286,8 +286,11 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
 }
 
 pub(crate) fn publish(address: SocketAddr, body: &str) -> Answer {
-    request(address, "POST", "/api/publish", "", body)
+    request(address, "POST", "/api/publish", EXPLAINED, body)
 }
+
+/// Asks for everything that is wrong with a request.
+pub(crate) const EXPLAINED: &str = "X-Myriad-Debug: true\r\n";
 
 /// The error that a method of the API answers.
 pub(crate) fn api_error(address: SocketAddr, method: &str, body: &str) -> serde_json::Value {
@@ -299,7 +302,7 @@ pub(crate) fn api_error(address: SocketAddr, method: &str, body: &str) -> serde_
 
 /// What a method of the API answers.
 pub(crate) fn api(address: SocketAddr, method: &str, body: &str) -> serde_json::Value {
-    let answer = request(address, "POST", &format!("/api/{method}"), "", body);
+    let answer = request(address, "POST", &format!("/api/{method}"), EXPLAINED, body);
     assert_eq!(answer.status, 200, "{method} {body}: {answer:?}");
     serde_json::from_str(&answer.body).expect("JSON")
 }

@@ -2,7 +2,7 @@
 //!
 //! The shard keeps the deadlines, because its clients must get an answer even if the control plane is busy or stuck. A command that
 //! needs its own words again when the answer comes is kept as it was written, and read a second time. While a client's command
-//! about a channel waits, its later ones about that channel wait behind it: a client's publications keep their order.
+//! about a channel waits, its later ones about that channel wait behind it ([`super::lines`]).
 //!
 //! Changes `sessions`; sends by `mesh`.
 
@@ -33,25 +33,15 @@ const UNAVAILABLE: &str = "internal server error: the application is not availab
 /// What a client is told whose token cannot be verified now: its keys cannot be fetched, or too many signatures wait.
 const TOKEN_UNAVAILABLE: &str = "internal server error: the token cannot be verified now";
 
-/// Commands of a client about one channel that may wait behind another. Past it they are answered "too many requests".
-const BEHIND_MAX: usize = 64;
-
 /// The asks of a shard's clients that wait. Those of clients that have gone are among them: the control plane works on them all
 /// the same.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     waiting: BTreeMap<AskId, Waiting>,
     last_serial: u64,
-    /// Commands that wait behind one that waits, by client and channel.
-    behind: HashMap<(Key, Box<str>), Behind>,
-    behind_bytes: usize,
     /// How many asks each client has that has some.
     by_client: HashMap<Key, u64>,
 }
-
-/// Commands that wait behind another one, as their client wrote them. An empty one stands for the question whether the subscription
-/// goes on.
-type Behind = Vec<Box<[u8]>>;
 
 /// A command that waits.
 #[derive(Debug)]
@@ -113,12 +103,6 @@ impl Asks {
             deadline,
             serial: self.last_serial,
         };
-        if let Some(channel) = &waiting.channel {
-            let name = (waiting.ticket.connection, channel.clone());
-            // One command about a channel waits at a time. What waits behind another one would go with the first answer.
-            debug_assert!(!self.behind.contains_key(&name));
-            self.behind.entry(name).or_default();
-        }
         *self.by_client.entry(waiting.ticket.connection).or_default() += 1;
         self.waiting.insert(id, waiting);
         id
@@ -162,11 +146,6 @@ impl Asks {
     /// When they were asked about.
     pub(super) fn moments(&self) -> impl Iterator<Item = Moment> {
         self.waiting.values().map(|waiting| waiting.since)
-    }
-
-    /// Bytes of commands that wait behind others, for checks.
-    pub(super) fn behind_bytes(&self) -> usize {
-        self.behind_bytes
     }
 }
 
@@ -225,6 +204,9 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         let (ticket, place) = (waiting.ticket, Arc::clone(&waiting.place));
+        if let Some(channel) = &waiting.channel {
+            self.sessions.lines.begin_ask(ticket.connection, channel);
+        }
         let deadline = now.tick_after(self.settings.ask_timeout);
         let id = self.sessions.asks.insert(deadline, waiting);
         self.metrics().asks.add(1);
@@ -254,40 +236,6 @@ impl<R: Reactor> Shard<R> {
             emulated_headers: details.and_then(|details| details.emulated_headers.clone()),
             meta: details.and_then(|details| details.meta.clone()),
         }
-    }
-
-    /// Has the application asked whether a subscription goes on as soon as the command that waits about its channel is answered. False
-    /// if none waits. The question stands before the client's commands: by sending more of them it could put its end off for ever.
-    pub(super) fn expires_behind(&mut self, key: Key, channel: &str) -> bool {
-        let behind = self.sessions.asks.behind.get_mut(&(key, channel.into()));
-        let Some(behind) = behind else {
-            return false;
-        };
-        if behind.first().is_none_or(|first| !first.is_empty()) {
-            behind.insert(0, Box::default());
-        }
-        true
-    }
-
-    /// Keeps a command about a channel until the one that waits before it is answered. False if none waits.
-    pub(super) fn waits_behind(
-        &mut self,
-        key: Key,
-        channel: &str,
-        text: &[u8],
-    ) -> Result<bool, Failure> {
-        if self.sessions.asks.behind.is_empty() {
-            return Ok(false);
-        }
-        let Some(behind) = self.sessions.asks.behind.get_mut(&(key, channel.into())) else {
-            return Ok(false);
-        };
-        if behind.len() >= BEHIND_MAX || !self.hub.reserve_buffered(text.len()) {
-            return Err(ErrorCode::TooManyRequests.into());
-        }
-        behind.push(text.into());
-        self.sessions.asks.behind_bytes += text.len();
-        Ok(true)
     }
 
     /// The control plane has answered.
@@ -342,10 +290,10 @@ impl<R: Reactor> Shard<R> {
     /// A command does not wait any more. It is carried out, and then those that waited behind it. `key` is none if its client has
     /// gone.
     fn finish_ask(&mut self, key: Option<Key>, waiting: Waiting, answer: AskAnswer, now: Now) {
-        let channel = waiting.channel.clone();
-        let behind = channel.clone().and_then(|channel| {
-            let name = (waiting.ticket.connection, channel);
-            self.sessions.asks.behind.remove(&name)
+        let client = waiting.ticket.connection;
+        let behind = waiting.channel.as_ref().map(|channel| {
+            let behind = self.end_asked(client, channel);
+            (channel.clone(), behind)
         });
         if let Some(key) = key {
             if waiting.text.is_empty() {
@@ -354,16 +302,8 @@ impl<R: Reactor> Shard<R> {
                 self.carry_on(key, &waiting, answer, now);
             }
         }
-        for text in behind.into_iter().flatten() {
-            self.sessions.asks.behind_bytes -= text.len();
-            self.hub.release_buffered(text.len());
-            match (key, &channel) {
-                (Some(key), Some(channel)) if text.is_empty() => {
-                    self.ask_about_subscription(key, channel, now);
-                }
-                (Some(key), _) => self.handle_again(key, &text, now),
-                (None, _) => {}
-            }
+        if let Some((channel, behind)) = behind {
+            self.carry_out_line(client, &channel, behind, now);
         }
         if let Some(key) = key {
             self.finish_replies(key, now);

@@ -46,6 +46,7 @@ impl<R: Reactor> Shard<R> {
                 .map(|position| since(position.offset, &position.epoch)),
             reverse: request.reverse,
         };
+        self.sessions.lines.begin_question(key, channel);
         let question = Question::History(Box::new(read));
         self.sessions.questions.push(key, question);
         Ok(())
@@ -58,10 +59,14 @@ impl<R: Reactor> Shard<R> {
         answer: HistoryAnswer,
         now: Now,
     ) {
-        self.sessions.questions.finish(ticket.connection);
-        let Some(key) = self.close_ticket(ticket) else {
-            return;
-        };
+        let channel = self.sessions.questions.finish(ticket.connection);
+        if let Some(key) = self.close_ticket(ticket) {
+            self.tell_history(key, ticket, answer, now);
+        }
+        self.end_question(ticket.connection, &channel, now);
+    }
+
+    fn tell_history(&mut self, key: Key, ticket: Ticket, answer: HistoryAnswer, now: Now) {
         match answer {
             HistoryAnswer::Unrecoverable => {
                 let code = ErrorCode::UnrecoverablePosition;
@@ -73,12 +78,9 @@ impl<R: Reactor> Shard<R> {
             }
             HistoryAnswer::Page {
                 position,
-                publications,
+                mut publications,
             } => {
-                let asked = || Asked::command("history", "");
-                if self.close_if_unreadable(key, &publications, asked, now) {
-                    return;
-                }
+                self.leave_out_unreadable(key, &mut publications);
                 let format = format_of(self.hub.connection(key.index).transport());
                 let parts: Vec<_> = publications
                     .iter()

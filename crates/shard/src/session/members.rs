@@ -41,7 +41,7 @@ pub enum MembersKind {
 #[derive(Debug)]
 pub(super) struct MembersWish {
     ticket: Ticket,
-    channel: Arc<str>,
+    pub(super) channel: Arc<str>,
     kind: MembersKind,
 }
 
@@ -145,6 +145,7 @@ impl<R: Reactor> Shard<R> {
             channel: channel.into(),
             kind,
         };
+        self.sessions.lines.begin_question(key, channel);
         let question = Question::Members(Box::new(wish));
         self.sessions.questions.push(key, question);
         Ok(())
@@ -276,10 +277,15 @@ impl<R: Reactor> Shard<R> {
         let Some(gather) = self.sessions.gathers.remove(&name) else {
             return;
         };
-        self.sessions.questions.finish(gather.ticket.connection);
-        let Some(key) = self.close_ticket(gather.ticket) else {
-            return;
-        };
+        let ticket = gather.ticket;
+        let channel = self.sessions.questions.finish(ticket.connection);
+        if let Some(key) = self.close_ticket(ticket) {
+            self.tell_members(key, gather, now);
+        }
+        self.end_question(ticket.connection, &channel, now);
+    }
+
+    fn tell_members(&mut self, key: Key, gather: Gather, now: Now) {
         if gather.is_partial {
             let refused = || Asked::command("presence", "");
             self.answer_error(key, gather.ticket, refused, ErrorCode::Internal, now);

@@ -1,13 +1,14 @@
 //! `publish`.
 
 use super::asks::Asking;
+use super::lines::mark_of;
 use super::refused::Act;
 use super::{Asked, Failure};
 use crate::access::PublishGrant;
 use crate::asks::Question;
-use crate::mesh::{NotPublished, PublishOptions, PublishRefused};
+use crate::mesh::{Message, NotPublished, PublishOptions, PublishRefused};
 use crate::shard::Shard;
-use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Ticket};
+use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Submission, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Data, ErrorCode, PublishRequest, is_json};
@@ -121,10 +122,13 @@ impl<R: Reactor> Shard<R> {
             return Err(Failure::Caused(ErrorCode::TooManyRequests, cause));
         }
         self.check_channel_rate(channel, now)?;
-        let ticket = self.open_ticket(key, id)?;
+        let ticket = Ticket {
+            mark: mark_of(channel),
+            ..self.open_ticket(key, id)?
+        };
         let bytes = content.bytes();
         let sender = options.exclude_sender.then_some(ticket);
-        let submitted = self.mesh.submit(
+        let submission = self.mesh.submission(
             channel,
             content.into(),
             PublishOptions {
@@ -137,7 +141,8 @@ impl<R: Reactor> Shard<R> {
             Some(Asker::Session(ticket)),
             sender,
         );
-        if let Err(refused) = submitted {
+        let sent = submission.and_then(|submission| self.send_publication(submission));
+        if let Err(refused) = sent {
             self.close_ticket(ticket);
             let (code, cause) = match refused {
                 PublishRefused::Channel => {
@@ -152,13 +157,32 @@ impl<R: Reactor> Shard<R> {
             };
             return Err(Failure::Caused(code, cause));
         }
+        self.sessions.lines.begin_publication(ticket);
         // Only now: what was refused does not count against other clients.
         self.hub.note_taken(channel, bytes);
         Ok(())
     }
 
+    /// Sends a publication to its channel's home, behind everything that was sent there before.
+    fn send_publication(&mut self, submission: Submission) -> Result<(), PublishRefused> {
+        if self.mesh.has_broker() {
+            self.mesh.submit_to_broker(submission);
+            return Ok(());
+        }
+        let home = self.mesh.home_of(&submission.channel);
+        let message = Message::Publish(Box::new(submission));
+        if home == self.index {
+            self.send_message(home, message);
+            return Ok(());
+        }
+        // A shard ends only in a drain.
+        let sent = self.mesh.try_send(home, message);
+        sent.map_err(|_| PublishRefused::Draining)
+    }
+
     /// The home has given a client's publication its position.
     pub(crate) fn handle_published(&mut self, ticket: Ticket, now: Now) {
+        self.end_publication(ticket);
         if let Some(key) = self.close_ticket(ticket) {
             self.answer(key, now, |writer| writer.publish(ticket.command));
         }
@@ -166,6 +190,7 @@ impl<R: Reactor> Shard<R> {
 
     /// A client's publication has no position: its channel is a stream that is closed, or the broker did not answer, or refuses it.
     pub(crate) fn handle_not_published(&mut self, ticket: Ticket, why: NotPublished, now: Now) {
+        self.end_publication(ticket);
         if let Some(key) = self.close_ticket(ticket) {
             let refused = match why {
                 NotPublished::Closed => (ErrorCode::NotAvailable, "the stream is closed"),

@@ -13,6 +13,7 @@ use myriad_hub::{ReadHistory, Recover, RecoveryMode, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// The cost of all questions that may be under way at once.
 const COST_MAX: usize = 64;
@@ -46,6 +47,14 @@ pub(super) enum Question {
 }
 
 impl Question {
+    fn channel(&self) -> Arc<str> {
+        match self {
+            Self::History(read) => (&*read.channel).into(),
+            Self::Members(wish) => Arc::clone(&wish.channel),
+            Self::Recover(recover) => Arc::clone(&recover.channel),
+        }
+    }
+
     fn cost(&self) -> usize {
         match self {
             Self::History(_) => HISTORY_COST,
@@ -63,8 +72,8 @@ pub(super) struct Questions {
     turns: VecDeque<Key>,
     /// What waits, by client; never empty.
     waiting: HashMap<Key, VecDeque<Question>>,
-    /// Clients with a question under way, and its cost. They may have gone.
-    asked: HashMap<Key, usize>,
+    /// Clients with a question under way, its cost and its channel. They may have gone.
+    asked: HashMap<Key, (usize, Arc<str>)>,
     cost: usize,
 }
 
@@ -93,29 +102,32 @@ impl Questions {
                 self.waiting.remove(&client);
             }
             self.turns.pop_front();
-            self.asked.insert(client, cost);
             self.cost += cost;
-            return question;
+            let question = question?;
+            self.asked.insert(client, (cost, question.channel()));
+            return Some(question);
         }
         None
     }
 
     /// The home keeps a client's question. Others may be asked in its place; the client's own next one waits for its answer.
     fn release(&mut self, client: Key) {
-        if let Some(cost) = self.asked.get_mut(&client) {
+        if let Some((cost, _)) = self.asked.get_mut(&client) {
             self.cost -= std::mem::take(cost);
         }
     }
 
-    /// A client's question is answered. Its next one waits for its turn.
-    pub(super) fn finish(&mut self, client: Key) {
+    /// A client's question is answered. Its next one waits for its turn. The channel that it was about.
+    pub(super) fn finish(&mut self, client: Key) -> Arc<str> {
         // Each question is answered once. An answer too many takes nothing back.
-        let cost = self.asked.remove(&client);
-        debug_assert!(cost.is_some());
-        self.cost -= cost.unwrap_or_default();
+        let asked = self.asked.remove(&client);
+        debug_assert!(asked.is_some());
+        let (cost, channel) = asked.unwrap_or_else(|| (0, "".into()));
+        self.cost -= cost;
         if self.waiting.contains_key(&client) {
             self.turns.push_back(client);
         }
+        channel
     }
 
     /// Drops what waits of a client that has gone.
@@ -173,6 +185,7 @@ mod tests {
 
     fn history(client: Key, command: u32) -> Question {
         let ticket = Ticket {
+            mark: 0,
             shard: 0,
             connection: client,
             command,
@@ -230,6 +243,7 @@ mod tests {
     fn recoveries_take_turns_too_and_those_of_a_cache_are_cheap() {
         let recover = |client: u32, mode: RecoveryMode| {
             let ticket = Ticket {
+                mark: 0,
                 shard: 0,
                 connection: key(client),
                 command: 1,

@@ -57,7 +57,13 @@ pub(super) fn largest_of(parts: &[ContentParts<'_>]) -> usize {
 impl<R: Reactor> Shard<R> {
     /// The home has answered what a client missed.
     pub(crate) fn handle_recovered(&mut self, recovered: Recovered, now: Now) {
-        self.sessions.questions.finish(recovered.ticket.connection);
+        let client = recovered.ticket.connection;
+        let channel = self.sessions.questions.finish(client);
+        self.tell_recovered(recovered, now);
+        self.end_question(client, &channel, now);
+    }
+
+    fn tell_recovered(&mut self, recovered: Recovered, now: Now) {
         let Some(key) = self.close_ticket(recovered.ticket) else {
             return;
         };

@@ -279,28 +279,16 @@ impl<R: Reactor> Shard<R> {
         self.close_gracefully(key, reason, frame, now);
     }
 
-    /// Ends the connection of a client that reads only JSON and would be answered with something else. It could not be told what
-    /// the publication says, and without that one the answer would look whole. A live delivery ends it the same way, and the code
-    /// is final: the client does not come back to ask again. True if the client has ended.
-    pub(super) fn close_if_unreadable(
-        &mut self,
-        key: Key,
-        publications: &[Kept],
-        asked: impl FnOnce() -> Asked,
-        now: Now,
-    ) -> bool {
+    /// Leaves out of an answer what its client cannot read: publications that are not JSON, where it reads only JSON. A live delivery
+    /// leaves them out, too.
+    pub(super) fn leave_out_unreadable(&mut self, key: Key, publications: &mut Vec<Kept>) {
         let transport = self.hub.connection(key.index).transport();
-        let reads_all = !transport.reads_only_json()
-            || publications
-                .iter()
-                .all(|kept| kept.content.payload.is_json());
-        if !reads_all {
-            let reason = CloseReason::InappropriateProtocol;
-            let cause = "the answer has a publication that is not JSON";
-            self.note_refused(key, asked, Failure::Close(reason, cause), now);
-            self.close_behind_replies(key, reason, now);
+        if !transport.reads_only_json() {
+            return;
         }
-        !reads_all
+        let before = publications.len();
+        publications.retain(|kept| kept.content.payload.is_json());
+        self.hub.note_unreadable(before - publications.len());
     }
 
     /// Appends an error to the replies to the message that is being handled.

@@ -7,7 +7,7 @@ use super::questions::Question;
 use super::recovery::largest_of;
 use super::refused::Act;
 use super::verify::{Later as LaterVerdict, check_readable, subscription_failure};
-use super::{Asked, Failure, TICKETS_MAX, bad_request};
+use super::{Failure, TICKETS_MAX, bad_request};
 use crate::access::SubscribeGrant;
 use crate::asks::Question as AskQuestion;
 use crate::events::ConnectionEvent;
@@ -66,7 +66,7 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(), Failure> {
         let channel = &*request.channel;
         self.check_subscribe(request)?;
-        if self.waits_behind(key, channel, text)? {
+        if self.waits_for_publications(key, channel, text)? {
             return Ok(());
         }
         self.check_room(key, request)?;
@@ -324,6 +324,10 @@ impl<R: Reactor> Shard<R> {
             self.finish_subscribe(key, subscription, pending, position, None, now);
             return Ok(());
         }
+        // Subscriptions by the server have no place among the commands of their client.
+        if ticket.is_some() || command != 0 {
+            self.sessions.lines.begin_question(key, channel);
+        }
         self.sessions.pending.insert(subscription, pending);
         if let Some(ticket) = ticket {
             let recover = Recover {
@@ -347,7 +351,7 @@ impl<R: Reactor> Shard<R> {
         while let Some(next) = later.next() {
             match next {
                 Later::Unsubscribe(command) => {
-                    self.end_subscription(key, channel, now);
+                    self.end_behind_own(key, channel, now);
                     self.reply(key, |writer| writer.unsubscribe(command));
                 }
                 Later::End => {
@@ -386,7 +390,12 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         if let Some(pending) = self.sessions.pending.remove(&subscription) {
+            let is_clients = pending.command != 0;
+            let channel = Arc::clone(self.hub.channel_name(subscription));
             self.finish_subscribe(key, subscription, pending, position, None, now);
+            if is_clients {
+                self.end_question(key, &channel, now);
+            }
             self.finish_replies(key, now);
         }
     }
@@ -410,6 +419,7 @@ impl<R: Reactor> Shard<R> {
         self.hub.end_waiting(subscription, position.offset);
         let filter = self.hub.filter_of(subscription).cloned();
         let recovered = recovered.map(|mut kept| {
+            self.leave_out_unreadable(key, &mut kept);
             kept.retain(|kept| {
                 filter
                     .as_ref()
@@ -423,10 +433,6 @@ impl<R: Reactor> Shard<R> {
             channel: Arc::clone(&channel),
         });
         let missed = recovered.as_deref().unwrap_or_default();
-        let asked = || Asked::command("subscribe", &channel);
-        if self.close_if_unreadable(key, missed, asked, now) {
-            return;
-        }
         let newest = missed.last();
         if terms.delta && newest.is_some_and(|kept| kept.offset == position.offset) {
             let flags = self.hub.subscription_flags(subscription);

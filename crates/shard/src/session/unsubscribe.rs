@@ -21,7 +21,7 @@ impl<R: Reactor> Shard<R> {
         if channel.is_empty() {
             return Err(bad_request("it names no channel"));
         }
-        if self.waits_behind(key, channel, text)? {
+        if self.waits_for_publications(key, channel, text)? {
             return Ok(());
         }
         if let Some(subscription) = self.hub.find_subscription(key.index, channel)
@@ -34,9 +34,19 @@ impl<R: Reactor> Shard<R> {
             pending.later.push(Later::Unsubscribe(id));
             return Ok(());
         }
-        self.end_subscription(key, channel, now);
+        self.end_behind_own(key, channel, now);
         self.reply(key, |writer| writer.unsubscribe(id));
         Ok(())
+    }
+
+    /// Ends a subscription as its client wishes, behind what the client itself has published to the channel.
+    pub(super) fn end_behind_own(&mut self, key: Key, channel: &str, now: Now) {
+        let mut overflown = Vec::new();
+        let client = self.client_id(key);
+        self.hub
+            .catch_up(key.index, channel, client, &mut overflown);
+        self.end_overflown(overflown, now);
+        self.end_subscription(key, channel, now);
     }
 
     /// Ends a subscription that is made, if there is one, and announces that the client has left.
@@ -100,6 +110,7 @@ impl<R: Reactor> Shard<R> {
         self.forget_counts(key);
         self.sessions.connects.forget(key.index);
         self.sessions.questions.forget(key);
+        self.forget_lines(key);
         let subscriptions: Vec<_> = self
             .hub
             .subscriptions_of(key.index)

@@ -137,6 +137,9 @@ fn end_for(transport: Transport, reason: CloseReason) -> Vec<u8> {
 }
 
 fn end_by_application(transport: Transport, close: &ApplicationClose) -> Vec<u8> {
+    if !close.is_told() {
+        return LAST_CHUNK.to_vec();
+    }
     end(transport, close.code(), close.reason())
 }
 

@@ -22,6 +22,9 @@ impl<R: Reactor> Methods<R> {
             [push, close_frame(reason)].concat()
         },
         application_close: |close| {
+            if !close.is_told() {
+                return Vec::new();
+            }
             let push = disconnect_push(Transport::UniWebSocket, close.code(), close.reason());
             [push, websocket::application_close_frame(close)].concat()
         },

@@ -26,8 +26,11 @@ pub(super) fn close_frame(reason: CloseReason) -> Vec<u8> {
     frame
 }
 
-/// The close frame for a connection that the application ends.
+/// The close frame for a connection that the application ends; empty where it ends without a word.
 pub(super) fn application_close_frame(close: &ApplicationClose) -> Vec<u8> {
+    if !close.is_told() {
+        return Vec::new();
+    }
     let mut frame = Vec::with_capacity(128);
     encode_close(&mut frame, CloseCode(close.code()), close.reason(), None);
     frame

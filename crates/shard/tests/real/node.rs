@@ -335,6 +335,11 @@ impl Node {
         self.sum(|metrics| metrics.closes[reason as usize].value())
     }
 
+    /// Waits until so many publications were left out, for one client each, which could not read them.
+    pub(crate) fn settle_unreadable(&self, count: u64) {
+        self.settle(|node| node.sum(|metrics| metrics.unreadable_publications.value()) == count);
+    }
+
     pub(crate) fn handed_over(&self) -> (TcpStream, Vec<u8>) {
         self.handed_over
             .recv_timeout(Duration::from_secs(20))

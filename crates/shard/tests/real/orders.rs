@@ -15,6 +15,7 @@ use tungstenite::Message;
 
 on_both_drivers!(
     a_user_is_disconnected_with_a_code_and_a_reason,
+    code_3000_ends_a_connection_without_a_word,
     one_client_goes_and_others_are_kept,
     anonymous_clients_are_found_by_looking_at_all,
     a_large_user_goes_in_slices_and_nothing_waits,
@@ -123,6 +124,22 @@ fn a_user_is_disconnected_with_a_code_and_a_reason(driver: Driver) {
     assert!(is_alive(&mut other));
     assert_eq!(node.closes(CloseReason::Application), 9);
     assert_eq!(done(&node.order(whose("44"), disconnect(4321, ""))), (0, 0));
+}
+
+fn code_3000_ends_a_connection_without_a_word(driver: Driver) {
+    let node = Node::start(driver, options());
+    let (mut client, _) = open(&node, "42");
+    assert_eq!(done(&node.order(whose("42"), disconnect(3000, ""))), (1, 0));
+    let end = client.0.read();
+    assert!(
+        matches!(
+            end,
+            Err(tungstenite::Error::Protocol(
+                tungstenite::error::ProtocolError::ResetWithoutClosingHandshake
+            ))
+        ),
+        "{end:?}"
+    );
 }
 
 fn one_client_goes_and_others_are_kept(driver: Driver) {

@@ -24,10 +24,10 @@ on_both_drivers!(
     a_personal_channel_announces_joins_where_everybody_is_told,
     a_drain_tells_clients_to_reconnect,
     data_that_is_nested_too_deep_is_an_error,
-    bytes_that_are_no_json_end_json_clients_only,
+    bytes_that_are_no_json_are_left_out_for_json_clients,
     bytes_that_are_not_for_a_json_client_do_not_end_it,
-    kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them,
-    bytes_in_a_personal_channel_end_a_json_client_that_recovers,
+    kept_bytes_that_are_no_json_are_left_out_of_answers,
+    bytes_in_a_personal_channel_are_left_out_for_a_json_client_that_recovers,
     protobuf_clients_get_binary_frames,
     a_client_that_comes_back_gets_what_it_missed_and_then_what_follows,
     history_is_read_in_pages_and_in_reverse,
@@ -602,14 +602,20 @@ fn a_drain_tells_clients_to_reconnect(driver: Driver) {
     assert_eq!(node.finish(), 1);
 }
 
-fn bytes_that_are_no_json_end_json_clients_only(driver: Driver) {
+fn bytes_that_are_no_json_are_left_out_for_json_clients(driver: Driver) {
     let node = Node::start(driver, Options::default());
     let mut json = Client::open(&node);
     json.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
     let mut raw = node.connect("/raw?channel=room");
-    node.publish("room", Payload::Binary([0, 255].into()));
+    node.publish("room", Payload::of_bytes(vec![0, 255]));
     assert_eq!(raw.read().expect("a frame"), Message::binary(vec![0, 255]));
-    assert_eq!(json.close_code(), 3506);
+    node.publish("room", Payload::of_bytes(b"{\"a\":\n1}".to_vec()));
+    let bytes = Message::binary(b"{\"a\":\n1}".to_vec());
+    assert_eq!(raw.read().expect("a frame"), bytes);
+    let push = json.read();
+    assert_eq!(push["push"]["pub"]["data"], json!({"a": 1}), "{push}");
+    assert_eq!(push["push"]["pub"]["offset"], 2);
+    node.settle_unreadable(1);
 }
 
 fn bytes_that_are_not_for_a_json_client_do_not_end_it(driver: Driver) {
@@ -622,7 +628,7 @@ fn bytes_that_are_not_for_a_json_client_do_not_end_it(driver: Driver) {
     assert_eq!(stats["presence_stats"]["num_clients"], 1, "{stats}");
 }
 
-fn kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them(driver: Driver) {
+fn kept_bytes_that_are_no_json_are_left_out_of_answers(driver: Driver) {
     let node = Node::start(driver, Options::default());
     let mut publisher = node.connect_with(PATH, "sec-websocket-protocol", "centrifuge-protobuf");
     // {id: 1, connect: {}}, and {id: 2, publish: {channel: "room", data: [0, 255]}}
@@ -634,27 +640,29 @@ fn kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them(driver: Driver
         publisher.read().expect("a reply");
     }
     node.publish("room", Payload::Json("2".into()));
-    let subscribe = |offset: u64| json!({"id": 2, "subscribe": {"channel": "room", "recover": true, "offset": offset}});
-    let history = |since: u64| json!({"id": 3, "history": {"channel": "room", "limit": -1, "since": {"offset": since}}});
-    // Those to whom the bytes would be told.
-    for command in [subscribe(0), history(0)] {
-        let mut client = Client::open(&node);
-        let leave = json!({"id": 9, "unsubscribe": {"channel": "none"}});
-        client.send_text(format!("{leave}\n{command}"));
-        // What was answered before comes before the end.
-        assert_eq!(client.read()["id"], 9);
-        assert_eq!(client.close_code(), 3506, "{command}");
-    }
-    let reason = CloseReason::InappropriateProtocol;
-    assert_eq!(node.closes(reason), 2);
     let mut client = Client::open(&node);
-    let page = client.ask(&history(1));
-    assert_eq!(page["history"]["publications"][0]["data"], 2, "{page}");
-    let position = client.ask(&json!({"id": 3, "history": {"channel": "room"}}));
-    assert_eq!(position["history"]["offset"], 2);
-    let recovered = client.ask(&subscribe(1));
-    assert_eq!(recovered["subscribe"]["recovered"], true);
-    assert_eq!(recovered["subscribe"]["publications"][0]["data"], 2);
+    let told = |publications: &Value| -> Vec<(u64, Value)> {
+        let publications = publications.as_array().expect("a list").iter();
+        publications
+            .map(|one| {
+                (
+                    one["offset"].as_u64().expect("a number"),
+                    one["data"].clone(),
+                )
+            })
+            .collect()
+    };
+    let history = json!({"id": 3, "history": {"channel": "room", "limit": -1}});
+    let page = client.ask(&history);
+    let page = &page["history"];
+    assert_eq!(told(&page["publications"]), [(2, json!(2))], "{page}");
+    assert_eq!(page["offset"], 2);
+    let subscribe = json!({"id": 2, "subscribe": {"channel": "room", "recover": true}});
+    let recovered = client.ask(&subscribe);
+    let recovered = &recovered["subscribe"];
+    assert_eq!(recovered["recovered"], true, "{recovered}");
+    assert_eq!(told(&recovered["publications"]), [(2, json!(2))]);
+    node.settle_unreadable(2);
     // {id: 3, history: {channel: "room", limit: 9}}
     let history = b"\x0c\x08\x03\x52\x08\x0a\x04room\x38\x09";
     let history = Message::binary(history.to_vec());
@@ -663,7 +671,7 @@ fn kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them(driver: Driver
     assert!(page.windows(4).any(|bytes| bytes == [0x22, 2, 0, 255]));
 }
 
-fn bytes_in_a_personal_channel_end_a_json_client_that_recovers(driver: Driver) {
+fn bytes_in_a_personal_channel_are_left_out_for_a_json_client_that_recovers(driver: Driver) {
     let options = Options {
         client: ClientOptions {
             user_id_http_header: Some("x-user".into()),
@@ -679,8 +687,10 @@ fn bytes_in_a_personal_channel_end_a_json_client_that_recovers(driver: Driver) {
     node.publish("#42", Payload::Binary([0, 255].into()));
     let mut client = Client(node.connect_with(PATH, "x-user", "42"));
     let known = json!({"#42": {"recover": true, "recoverable": true, "offset": 0}});
-    client.send(&json!({"id": 1, "connect": {"subs": known}}));
-    assert_eq!(client.close_code(), 3506);
+    let connected = client.ask(&json!({"id": 1, "connect": {"subs": known}}));
+    let personal = &connected["connect"]["subs"]["#42"];
+    assert_eq!(personal["recovered"], true, "{connected}");
+    assert_eq!(personal["publications"], Value::Null);
 }
 
 fn protobuf_clients_get_binary_frames(driver: Driver) {

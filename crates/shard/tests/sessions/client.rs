@@ -1,7 +1,7 @@
 //! A client: what it asks for, and what it must see.
 
 use crate::Counts;
-use crate::ledger::Ledger;
+use crate::ledger::{Glimpse, Ledger};
 use crate::plan::{CACHED, CHANNELS, KINDS, PATIENCE, Plan, TAG, has_history};
 use crate::socket::{Event, Socket, Way};
 use crate::subscription::{ELSEWHERE, LeftOut, Subscription, check_recovery};
@@ -174,6 +174,7 @@ impl Client {
                     let publisher = Some((self.id, self.connection));
                     let (number, data) = ledger.attempt(channel, publisher, filler);
                     let id = self.command(Asked::Publish(number));
+                    ledger.attempts[number].command = id;
                     writer.publish(id, name, &data);
                 }
             }
@@ -230,6 +231,7 @@ impl Client {
         let publisher = Some((self.id, self.connection));
         let (number, data) = ledger.attempt(channel, publisher, 1);
         let id = self.command(Asked::Publish(number));
+        ledger.attempts[number].command = id;
         let mut message = Vec::new();
         CommandWriter::new(self.encoding, &mut message).publish(id, CHANNELS[channel], &data);
         self.send(net, &message, usize::MAX);
@@ -345,7 +347,9 @@ impl Client {
                         .remove(&id)
                         .expect("each command is answered once");
                     match outcome {
-                        Ok(outcome) => self.take_outcome(asked, outcome, plan, ledger, &mut count),
+                        Ok(outcome) => {
+                            self.take_outcome((id, asked), outcome, plan, ledger, &mut count);
+                        }
                         Err(failure) => {
                             count(match (&asked, failure.code) {
                                 (Asked::History(_), 106) => "a page of history has no room",
@@ -382,7 +386,7 @@ impl Client {
 
     fn take_outcome(
         &mut self,
-        asked: Asked,
+        (id, asked): (u32, Asked),
         outcome: Outcome<'_>,
         plan: &Plan,
         ledger: &mut Ledger,
@@ -397,15 +401,25 @@ impl Client {
                 self.is_connected = true;
             }
             (asked @ Asked::Subscribe { .. }, Outcome::Subscribed(subscribed)) => {
-                self.take_subscribed(asked, &subscribed, plan, ledger, count);
+                self.take_subscribed((id, asked), &subscribed, plan, ledger, count);
             }
             (Asked::Unsubscribe(channel), Outcome::Unsubscribed) => {
-                self.subscriptions.remove(&channel);
+                if let Some(subscription) = self.subscriptions.remove(&channel)
+                    && !plan.drops(channel)
+                    && !plan.excludes_sender
+                    && !plan.delays
+                {
+                    let own = (self.id, self.connection);
+                    if subscription.check_has_own(channel, own, id, ledger) {
+                        count("a client publishes and unsubscribes");
+                    }
+                }
             }
             (Asked::Publish(number), Outcome::Published) => {
                 ledger.attempts[number].is_acknowledged = true;
             }
             (Asked::History(channel), Outcome::History(history)) => {
+                self.note_glimpse(id, channel, &history.epoch, history.offset, ledger);
                 let mut last = None;
                 for publication in &history.publications {
                     let number = ledger.number_of(publication.data.as_bytes());
@@ -425,7 +439,7 @@ impl Client {
 
     fn take_subscribed(
         &mut self,
-        asked: Asked,
+        (id, asked): (u32, Asked),
         subscribed: &Subscribed<'_>,
         plan: &Plan,
         ledger: &mut Ledger,
@@ -445,7 +459,11 @@ impl Client {
         assert_eq!(subscribed.recoverable, has_places);
         let has_deltas = has_places && delta && !plan.drops(channel);
         assert_eq!(subscribed.delta, has_deltas);
-        let mut subscription = Subscription::new(subscribed, kind, ledger.tick());
+        let mut subscription = Subscription::new(id, subscribed, kind, ledger.tick());
+        // Where publications are delivered later than they are answered, a shard may count from an earlier place.
+        if has_places && !subscribed.recovered && !plan.delays {
+            self.note_glimpse(id, channel, &subscribed.epoch, subscribed.offset, ledger);
+        }
         let is_unasked = channel == CACHED && plan.recovers_unasked;
         let is_recovering = has_places && since.is_some() || is_unasked;
         assert_eq!(subscribed.was_recovering, is_recovering);
@@ -473,6 +491,24 @@ impl Client {
         }
         let before = self.subscriptions.insert(channel, subscription);
         assert!(before.is_none(), "subscribed once");
+    }
+
+    /// The answer to a command says how far a channel has come.
+    fn note_glimpse(
+        &self,
+        command: u32,
+        channel: usize,
+        epoch: &str,
+        offset: u64,
+        ledger: &mut Ledger,
+    ) {
+        ledger.glimpses.push(Glimpse {
+            channel,
+            epoch: epoch.to_owned(),
+            offset,
+            client: (self.id, self.connection),
+            command,
+        });
     }
 
     fn take_push(
@@ -548,7 +584,8 @@ impl Client {
                 continue;
             }
             let own = plan.excludes_sender.then_some((self.id, self.connection));
-            subscription.check_has_all(channel, own, ledger);
+            let client = (self.id, self.connection);
+            subscription.check_has_all(channel, client, own, ledger);
             subscription.check_has_places(channel, own, ledger);
         }
     }

@@ -39,6 +39,8 @@ pub(crate) struct Attempt {
     pub(crate) channel: usize,
     /// The client that published it, and its connection then; none of the application's.
     pub(crate) publisher: Option<(usize, u64)>,
+    /// The publisher's command; 0 of the application's.
+    pub(crate) command: u32,
     /// Its turn among all that happened.
     pub(crate) at: u64,
     /// The value of its tag.
@@ -50,6 +52,16 @@ pub(crate) struct Attempt {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// A client was told the last place of a channel, in the answer to a command.
+#[derive(Debug)]
+pub(crate) struct Glimpse {
+    pub(crate) channel: usize,
+    pub(crate) epoch: String,
+    pub(crate) offset: u64,
+    pub(crate) client: (usize, u64),
+    pub(crate) command: u32,
+}
+
 /// All that was published.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -59,6 +71,7 @@ pub(crate) struct Ledger {
     order: HashMap<(usize, String, u64), usize>,
     places: HashMap<usize, (String, u64)>,
     tops: HashMap<(usize, String), u64>,
+    pub(crate) glimpses: Vec<Glimpse>,
     clock: u64,
 }
 
@@ -85,6 +98,7 @@ impl Ledger {
         self.attempts.push(Attempt {
             channel,
             publisher,
+            command: 0,
             at,
             kind: None,
             has_place: has_history(channel),
@@ -127,6 +141,25 @@ impl Ledger {
         assert_eq!(*known, place, "one place for a publication");
         let top = self.tops.entry((channel, epoch.to_owned())).or_default();
         *top = offset.max(*top);
+    }
+
+    /// Commands of one connection took effect in their order: a command saw the publications before it, and none after it.
+    pub(crate) fn check_glimpses(&self) {
+        for glimpse in &self.glimpses {
+            let own = self.attempts.iter().enumerate().filter(|(_, attempt)| {
+                attempt.channel == glimpse.channel && attempt.publisher == Some(glimpse.client)
+            });
+            for (number, attempt) in own {
+                let Some((epoch, offset)) = self.places.get(&number) else {
+                    continue;
+                };
+                let was_before = *offset <= glimpse.offset;
+                assert!(
+                    *epoch != glimpse.epoch || was_before == (attempt.command < glimpse.command),
+                    "{number} at {offset}, {attempt:?}, was overtaken by {glimpse:?}, or overtook it"
+                );
+            }
+        }
     }
 
     /// The greatest offset at which anybody has seen a publication.

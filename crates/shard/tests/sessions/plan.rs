@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     /// Publications that a client may have missed and recovers.
     pub(crate) recovered_max: u32,
     pub(crate) excludes_sender: bool,
+    /// A publication is delivered some time after its answer.
+    pub(crate) delays: bool,
     /// The newest publication comes also to those who do not ask for it.
     pub(crate) recovers_unasked: bool,
     /// Histories keep everything until their size, and replies have room: what they have must be recovered.
@@ -51,6 +53,7 @@ impl Plan {
         let [kept, cached, loose] = &options;
         let policies = [kept, kept, cached, loose].map(|options| options.slow_consumer);
         let (history_size, excludes_sender) = (kept.history_size, kept.exclude_sender);
+        let delays = !kept.batch_delay.is_zero();
         let recovers_unasked = cached.auto_cache_recover;
         let names: [Box<str>; 3] = ["kept".into(), "cached".into(), "loose".into()];
         let namespaces = names.into_iter().zip(options);
@@ -75,6 +78,7 @@ impl Plan {
             policies,
             recovered_max: history_size.min(recovery_max_publication_limit),
             excludes_sender,
+            delays,
             recovers_unasked,
             is_roomy,
             payload_bytes_max: if is_roomy { 60 } else { *prng.pick(&[60, 900]) },

@@ -43,6 +43,8 @@ fn passes(filter: Option<&'static str>, attempt: &Attempt) -> bool {
 /// A subscription that was answered.
 #[derive(Debug, Default)]
 pub(crate) struct Subscription {
+    /// Its client's command.
+    command: u32,
     /// Everything published later comes to it.
     live_at: u64,
     pub(crate) epoch: String,
@@ -86,11 +88,13 @@ pub(crate) fn check_recovery(
 
 impl Subscription {
     pub(crate) fn new(
+        command: u32,
         subscribed: &Subscribed<'_>,
         kind: Option<&'static str>,
         live_at: u64,
     ) -> Self {
         Self {
+            command,
             live_at,
             epoch: subscribed.epoch.clone().into_owned(),
             last: subscribed.offset,
@@ -192,12 +196,44 @@ impl Subscription {
         number
     }
 
-    /// Nothing is under way: everything has come that was published later.
-    pub(crate) fn check_has_all(&self, channel: usize, own: Option<Owner>, ledger: &Ledger) {
+    /// The client was told that its command has ended the subscription. Its own publications before that must have come. False if it
+    /// has none.
+    pub(crate) fn check_has_own(
+        &self,
+        channel: usize,
+        client: Owner,
+        command: u32,
+        ledger: &Ledger,
+    ) -> bool {
+        let mut has_own = false;
+        for (number, attempt) in ledger.attempts.iter().enumerate() {
+            let is_own = attempt.channel == channel
+                && attempt.publisher == Some(client)
+                && (self.command..command).contains(&attempt.command);
+            if is_own && attempt.is_acknowledged && passes(self.kind, attempt) {
+                has_own = true;
+                assert!(
+                    self.seen.contains(&number),
+                    "{number} of channel {channel} did not come before the end"
+                );
+            }
+        }
+        has_own
+    }
+
+    /// Nothing is under way: everything has come that was published later, or by the client itself behind its command.
+    pub(crate) fn check_has_all(
+        &self,
+        channel: usize,
+        client: Owner,
+        own: Option<Owner>,
+        ledger: &Ledger,
+    ) {
         for (number, attempt) in ledger.attempts.iter().enumerate() {
             let is_due = attempt.channel == channel
                 && attempt.is_acknowledged
-                && attempt.at > self.live_at
+                && (attempt.at > self.live_at
+                    || attempt.publisher == Some(client) && attempt.command > self.command)
                 && passes(self.kind, attempt);
             let is_left_out = own.is_some() && attempt.publisher == own;
             assert!(

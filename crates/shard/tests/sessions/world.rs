@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 /// What the schedules of CI's seeds must come through.
-pub(crate) const MUST_HAPPEN: [&str; 22] = [
+pub(crate) const MUST_HAPPEN: [&str; 23] = [
     "a batch comes as one frame",
     "a channel is occupied or vacated",
     "a client cannot recover",
@@ -25,6 +25,7 @@ pub(crate) const MUST_HAPPEN: [&str; 22] = [
     "a client comes from elsewhere",
     "a client has the newest publication",
     "a client recovers the newest publication",
+    "a client publishes and unsubscribes",
     "a delta is applied",
     "a join is told",
     "a leave is told",
@@ -293,6 +294,7 @@ impl World {
         for client in &self.clients {
             client.check_left_out(&self.ledger);
         }
+        self.ledger.check_glimpses();
         for client in &mut self.clients {
             client.leave(&self.net, false);
         }

@@ -34,6 +34,8 @@ pub(crate) struct Issue {
     pub(crate) room: usize,
     /// The client that published it; none for the application.
     pub(crate) publisher: Option<usize>,
+    /// Clients that read only JSON can read it.
+    pub(crate) is_json: bool,
     /// The server took it in: it must reach all who had subscribed before.
     pub(crate) is_accepted: bool,
 }
@@ -86,6 +88,7 @@ impl Rooms {
         self.issues.push(Issue {
             room,
             publisher,
+            is_json: true,
             is_accepted: false,
         });
         self.issues.len() as u64 - 1
@@ -102,6 +105,7 @@ impl Rooms {
     /// The application publishes.
     pub(crate) fn publish(&mut self, mesh: &Mesh, room: usize, size: usize, is_json: bool) {
         let id = self.issue(room, None);
+        self.issues[usize::try_from(id).expect("an index")].is_json = is_json;
         let data = data_of(id, size, is_json);
         let payload = match String::from_utf8(data) {
             Ok(json) => Payload::Json(json.into()),

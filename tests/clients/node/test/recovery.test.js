@@ -97,7 +97,7 @@ withSdk('who has only the first publication goes on from there', HISTORY, async 
   assert.equal(await early.value(), 'second');
 });
 
-withSdk('bytes among what was missed end JSON clients only, which stay away', HISTORY, async ({ server, client, encoding }) => {
+withSdk('bytes among what was missed are left out for JSON clients only', HISTORY, async ({ server, client, encoding }) => {
   const one = client();
   await one.connect();
   await one.events.next('connecting');
@@ -109,15 +109,11 @@ withSdk('bytes among what was missed end JSON clients only, which stay away', HI
   await server.publish('room', { b64data: '/wAB' });
   await server.publish('room', { data: 3 });
   one.centrifuge.connect();
-  if (encoding.name === 'JSON') {
-    assert.equal((await one.events.next('disconnected')).code, 3506);
-    assert.equal(room.events.untaken('publication').length, 0);
-    assert.equal(one.sockets.length, 2);
-  } else {
+  if (encoding.name !== 'JSON') {
     assert.deepEqual([...(await room.events.next('publication')).data], [0xff, 0x00, 0x01]);
-    assert.equal(await room.value(), 3);
-    assert.equal((await room.events.next('subscribed')).recovered, true);
   }
+  assert.equal(await room.value(), 3);
+  assert.equal((await room.events.next('subscribed')).recovered, true);
 });
 
 withSdk('a server that starts again tells its clients that they have missed something', HISTORY, async ({ server, client }) => {

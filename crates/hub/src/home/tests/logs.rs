@@ -172,6 +172,7 @@ fn questions_that_nobody_waits_for_are_dropped() {
     let request = recover("log:a", at(3), RecoveryMode::Stream);
     for generation in 0..10_000 {
         let ticket = Ticket {
+            mark: 0,
             connection: Key {
                 index: generation % 10,
                 generation,

@@ -306,6 +306,18 @@ impl Test {
     }
 
     fn publish(&mut self, channel: usize, skip_history: bool, key: Option<u8>) {
+        for effect in self.publish_answered(channel, skip_history, key) {
+            self.follow(effect);
+        }
+    }
+
+    /// Publishes, and checks the answer. What came before it.
+    fn publish_answered(
+        &mut self,
+        channel: usize,
+        skip_history: bool,
+        key: Option<u8>,
+    ) -> Vec<HomeEffect> {
         self.published += 1;
         let number = self.published;
         let known = key.and_then(|key| self.keys.get(&(channel, key)).copied());
@@ -319,7 +331,8 @@ impl Test {
             },
             tick(self.now),
         );
-        let answer = self.home.poll_effect();
+        let mut effects: Vec<_> = std::iter::from_fn(|| self.home.poll_effect()).collect();
+        let answer = effects.pop();
         if known.is_none()
             && self
                 .life_of(channel)
@@ -327,15 +340,15 @@ impl Test {
         {
             assert!(matches!(answer, Some(HomeEffect::PublishRefused { .. })));
             self.touch(channel);
-            return;
+            return effects;
         }
         let Some(HomeEffect::Published { asker, position }) = answer else {
-            panic!("the publisher is answered first")
+            panic!("the publisher is answered last")
         };
         assert_eq!(asker, Asker::Control(RequestId(number)));
         if let Some((first, _)) = known {
             assert_eq!(position, first);
-            return;
+            return effects;
         }
         if let Some(key) = key {
             self.keys
@@ -344,7 +357,7 @@ impl Test {
         let now = self.now;
         let Some(life) = self.touch(channel) else {
             assert!(position.offset > 0 && position.epoch == Epoch::new(7));
-            return;
+            return effects;
         };
         if !skip_history {
             life.published.push((number, now));
@@ -352,6 +365,7 @@ impl Test {
         let expected = if skip_history { 0 } else { life.top() };
         assert_eq!(position.offset, expected);
         self.learn(channel, position.epoch);
+        effects
     }
 
     fn life_of(&self, channel: usize) -> Option<&Life> {

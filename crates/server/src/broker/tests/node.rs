@@ -108,6 +108,7 @@ impl NodeHomes {
 
 fn ticket(subscriber: usize, serial: u32) -> Ticket {
     Ticket {
+        mark: 0,
         shard: u16::try_from(subscriber).expect("they are few"),
         connection: Key {
             index: 0,

@@ -7,11 +7,13 @@ use super::super::Control;
 use super::broadcast;
 use super::fault::{Code, Fault};
 use super::method::{Command, Method};
+use super::reading::{Shape, Unread, read};
 use super::reply::{self, Json, Reply};
 use super::sending::Sending;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use std::fmt;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
@@ -30,12 +32,15 @@ const RESULTS_BYTES_MAX: usize = 64 << 20;
 /// Kibibytes of results of all such requests that may be in memory at a time.
 pub(super) const RESULTS_KIB_MAX: usize = 256 << 10;
 
+/// What to send instead of a command that is none.
+const COMMAND_FORM: &str =
+    r#"send {"publish": {"channel": "name", "data": any JSON}}, or another method"#;
+
 pub(super) const FORM: &str =
     r#"send {"commands": [{"publish": {"channel": "name", "data": any JSON}}, ..]}"#;
 
 /// The request, borrowed from its bytes.
 #[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Batch<'a> {
     #[serde(borrow)]
     commands: Commands<'a>,
@@ -46,10 +51,65 @@ pub(super) struct Batch<'a> {
     _group_publications: Option<bool>,
 }
 
+/// The body of such a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole;
+
+impl<'a> Shape<'a> for Whole {
+    type Read = Batch<'a>;
+
+    fn read<D: Deserializer<'a>>(self, json: D) -> Result<Batch<'a>, D::Error> {
+        Batch::deserialize(json)
+    }
+}
+
+/// A command; or why it is none. The others of its request are carried out all the same.
+#[derive(Debug)]
+pub(super) struct Entry<'a>(pub(super) Result<Command<'a>, Fault>);
+
+/// A command as batches have it: `{"publish": {..}}`.
+#[derive(Clone, Copy, Debug)]
+struct Named;
+
+impl<'a> Shape<'a> for Named {
+    type Read = Command<'a>;
+
+    fn read<D: Deserializer<'a>>(self, json: D) -> Result<Command<'a>, D::Error> {
+        Command::deserialize(json)
+    }
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn read<S: Shape<'a, Read = Command<'a>>>(
+        json: &'a str,
+        form: &str,
+        shape: S,
+    ) -> Self {
+        Self(
+            read(json.as_bytes(), form, shape).map_err(|unread| match unread {
+                Unread::Malformed(refusal) => Fault::bad(refusal.message()),
+                Unread::Incomplete(fault) => fault,
+            }),
+        )
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entry<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?;
+        Ok(Self::read(json.get(), COMMAND_FORM, Named))
+    }
+}
+
+/// The commands that could be read.
+pub(super) fn readable<'c, 'a>(entries: &'c [Entry<'a>]) -> impl Iterator<Item = &'c Command<'a>> {
+    entries.iter().filter_map(|entry| entry.0.as_ref().ok())
+}
+
 /// Commands, as many as there may be. A command in memory is many times as long as the shortest text of one.
 #[derive(Debug)]
 struct Commands<'a> {
-    kept: Vec<Command<'a>>,
+    kept: Vec<Entry<'a>>,
     /// With those that were not kept.
     count: usize,
 }
@@ -85,8 +145,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Commands<'a> {
     }
 }
 
-/// A command's name and its answer.
-pub(super) type Answer = (Method, Reply);
+/// A command's name and its answer. What is no command has no name.
+pub(super) type Answer = (Option<Method>, Reply);
 
 /// The answers to a request's commands, and their share of the memory for results.
 pub(super) struct Answered<'c> {
@@ -138,7 +198,7 @@ impl<'c> Allowance<'c> {
         let Ok(Json(json)) = &reply else {
             return (method, reply);
         };
-        if !is_long(method) {
+        if !method.is_some_and(is_long) {
             return (method, reply);
         }
         let bytes = json.len();
@@ -177,8 +237,8 @@ fn is_long(method: Method) -> bool {
 
 impl<'a> Batch<'a> {
     /// What it asks for.
-    pub(super) fn commands(&self) -> &[Command<'a>] {
-        &self.commands.kept
+    pub(super) fn commands(&self) -> impl Iterator<Item = &Command<'a>> {
+        readable(&self.commands.kept)
     }
 
     /// Carries it out. The answers are in the order of the commands.
@@ -200,8 +260,8 @@ impl<'a> Batch<'a> {
 }
 
 /// What is wrong with commands that have too many publications together.
-pub(super) fn check_publications(commands: &[Command<'_>]) -> Result<(), String> {
-    match commands.iter().map(publications).sum() {
+pub(super) fn check_publications(commands: &[Entry<'_>]) -> Result<(), String> {
+    match readable(commands).map(publications).sum() {
         0..=PUBLICATIONS_MAX => Ok(()),
         count => Err(format!(
             "{count} publications; send at most {PUBLICATIONS_MAX}"
@@ -274,13 +334,13 @@ impl<'c, 'a> Run<'c, 'a> {
             replies[index] = Some(match kind {
                 Kind::Publish => {
                     let reply = answers.next().unwrap_or_else(|| Err(Fault::unanswered()));
-                    (Method::Publish, reply)
+                    (Some(Method::Publish), reply)
                 }
                 Kind::Broadcast(count) => {
                     let part: Vec<Reply> = answers.by_ref().take(count).collect();
-                    (Method::Broadcast, Ok(broadcast::result(&part)))
+                    (Some(Method::Broadcast), Ok(broadcast::result(&part)))
                 }
-                Kind::Refused(fault) => (Method::Broadcast, Err(fault)),
+                Kind::Refused(fault) => (Some(Method::Broadcast), Err(fault)),
             });
         }
     }
@@ -291,11 +351,18 @@ fn publishes(command: &Command<'_>) -> bool {
 }
 
 /// Publications that follow each other are sent together: those of one channel keep their order.
-pub(super) async fn in_order<'c>(control: &'c Control, commands: Vec<Command<'_>>) -> Answered<'c> {
+pub(super) async fn in_order<'c>(control: &'c Control, commands: Vec<Entry<'_>>) -> Answered<'c> {
     let mut replies: Vec<_> = commands.iter().map(|_| None).collect();
     let (mut allowance, mut run) = (Allowance::new(control), Vec::new());
-    for (index, command) in commands.into_iter().enumerate() {
-        let method = command.method();
+    for (index, entry) in commands.into_iter().enumerate() {
+        let command = match entry.0 {
+            Ok(command) => command,
+            Err(fault) => {
+                replies[index] = Some((None, Err(fault)));
+                continue;
+            }
+        };
+        let method = Some(command.method());
         if let Err(fault) = allowance.check(&command) {
             replies[index] = Some((method, Err(fault)));
             continue;
@@ -317,13 +384,17 @@ pub(super) async fn in_order<'c>(control: &'c Control, commands: Vec<Command<'_>
     allowance.end(replies)
 }
 
-async fn side_by_side<'c>(control: &'c Control, commands: Vec<Command<'_>>) -> Answered<'c> {
+async fn side_by_side<'c>(control: &'c Control, commands: Vec<Entry<'_>>) -> Answered<'c> {
     let mut replies: Vec<_> = commands.iter().map(|_| None).collect();
     let mut allowance = Allowance::new(control);
-    let (publishing, others): (Vec<_>, Vec<_>) = commands
-        .into_iter()
-        .enumerate()
-        .partition(|(_, command)| publishes(command));
+    let (mut publishing, mut others) = (Vec::new(), Vec::new());
+    for (index, entry) in commands.into_iter().enumerate() {
+        match entry.0 {
+            Ok(command) if publishes(&command) => publishing.push((index, command)),
+            Ok(command) => others.push((index, command)),
+            Err(fault) => replies[index] = Some((None, Err(fault))),
+        }
+    }
     let run = Run::new(control, publishing);
     let mut others = others.into_iter();
     let mut under_way = FuturesUnordered::new();
@@ -333,7 +404,7 @@ async fn side_by_side<'c>(control: &'c Control, commands: Vec<Command<'_>>) -> A
         {
             match allowance.check(&command) {
                 Ok(()) => under_way.push(one(control, (index, command))),
-                Err(fault) => replies[index] = Some((command.method(), Err(fault))),
+                Err(fault) => replies[index] = Some((Some(command.method()), Err(fault))),
             }
         }
         match under_way.next().await {
@@ -346,7 +417,7 @@ async fn side_by_side<'c>(control: &'c Control, commands: Vec<Command<'_>>) -> A
 }
 
 async fn one(control: &Control, (index, command): (usize, Command<'_>)) -> (usize, Answer) {
-    let method = command.method();
+    let method = Some(command.method());
     (index, (method, command.answer(control).await))
 }
 

@@ -24,7 +24,6 @@ const CHOICES_MAX: usize = 64;
 const NAMES_A_TURN: usize = 4_096;
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Channels<'a> {
     #[serde(borrow, default)]
     pattern: Option<Cow<'a, str>>,

@@ -31,7 +31,6 @@ pub(super) const CHANNELS_MAX: usize = 32;
 pub(super) const META_ENTRIES_MAX: usize = 8;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Connections<'a> {
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,

@@ -11,11 +11,13 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The code where the request has none: clients stay away.
+/// The code where the request says nothing: clients stay away.
 const FORCE_DISCONNECT: u32 = 3503;
 
+/// The code where the request has an object without a code: the connection ends without a word, and clients come back.
+const WITHOUT_A_WORD: u32 = 3000;
+
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Disconnect<'a> {
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,
@@ -39,7 +41,6 @@ pub(super) struct Disconnect<'a> {
 
 /// What clients are told.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 struct Told<'a> {
     #[serde(default)]
     code: Option<u32>,
@@ -59,13 +60,16 @@ impl<'a> Request<'a> for Disconnect<'a> {
     }
 
     async fn answer(self, control: &Control) -> Reply {
-        let told = self
-            .disconnect
-            .as_ref()
-            .or(self.capital_disconnect.as_ref());
-        let code = told.and_then(|told| told.code).filter(|code| *code != 0);
-        let (code, reason) = match code {
-            Some(code) => (code, told.and_then(|told| told.reason.as_deref())),
+        // What gocent 3 sends in any case says nothing unless it has a code.
+        let told = self.disconnect.as_ref().or_else(|| {
+            let capital = self.capital_disconnect.as_ref();
+            capital.filter(|told| told.code.is_some_and(|code| code != 0))
+        });
+        let (code, reason) = match told {
+            Some(told) => {
+                let code = told.code.filter(|code| *code != 0);
+                (code.unwrap_or(WITHOUT_A_WORD), told.reason.as_deref())
+            }
             None => (FORCE_DISCONNECT, None),
         };
         let close = ApplicationClose::new(code, reason.unwrap_or_default());

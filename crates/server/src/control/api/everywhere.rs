@@ -5,8 +5,10 @@
 //! version is one of them. An order that a node has not confirmed fails: whoever disconnects a user must not believe that it is done.
 
 use super::super::Control;
+use super::debugging;
 use super::fault::{Code, Fault};
 use super::method::{Command, Method, Request};
+use super::reading::Shape;
 use super::reply::{self, Json, Reply};
 use crate::nodes::{Nodes, Wanted, Whom};
 use myriad_broker::Gathered;
@@ -245,7 +247,7 @@ pub(super) fn with_missing(Json(mut json): Json, missing: &[&str]) -> Json {
 /// An answer as other nodes read it.
 pub(in super::super) fn written(reply: &Reply) -> Vec<u8> {
     let mut text = String::with_capacity(64);
-    reply::write(reply, &mut text);
+    debugging::explained(|| reply::write(reply, &mut text));
     text.into_bytes()
 }
 

@@ -1,6 +1,7 @@
 //! What a method answers instead of a result, and what it does to the request as a whole.
 
 use super::super::error::Refusal;
+use super::debugging;
 use super::reading::shortened;
 use axum::http::StatusCode;
 use myriad_shard::{NotPublished, PublishRefused};
@@ -86,7 +87,7 @@ impl Code {
     }
 }
 
-/// A method that fails: `{"code", "message", "detail"}`.
+/// A method that fails: `{"code", "message"}`, and `detail` where the request asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(super) code: Code,
@@ -245,7 +246,7 @@ impl Fault {
         Body {
             code: self.code.number(),
             message: self.code.text(),
-            detail: &self.detail,
+            detail: if debugging::is_on() { &self.detail } else { "" },
         }
     }
 }

@@ -17,7 +17,6 @@ const RESULT_BYTES_MAX: usize = 16 << 20;
 
 /// A position as a request names it.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Since<'a> {
     #[serde(default)]
     pub(super) offset: Option<u64>,
@@ -35,7 +34,6 @@ impl From<Since<'_>> for myriad_shard::Since {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct History<'a> {
     #[serde(borrow)]
     channel: Cow<'a, str>,
@@ -48,7 +46,6 @@ pub(super) struct History<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct HistoryRemove<'a> {
     #[serde(borrow)]
     channel: Cow<'a, str>,

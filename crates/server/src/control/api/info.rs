@@ -21,7 +21,6 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// No field.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Info {}
 
 /// The last result, and what does not change.

@@ -2,9 +2,10 @@
 
 use super::super::Control;
 use super::super::error::Refusal;
-use super::batch;
-use super::method::{Command, Method};
-use super::reading::{self, read};
+use super::batch::{self, Entry};
+use super::fault::Fault;
+use super::method::Method;
+use super::reading;
 use super::reply::{self, Reply};
 use myriad_wire::centrifuge::json_without_line_breaks;
 use serde::Deserialize;
@@ -15,7 +16,6 @@ const FORM: &str = r#"send {"method": "publish", "params": {"channel": "name", "
 
 /// A command.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Line<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
@@ -30,11 +30,11 @@ struct Line<'a> {
 type Ids<'a> = Vec<Option<&'a RawValue>>;
 
 /// The commands of a body, and their ids.
-pub(super) fn commands(body: &[u8]) -> Result<(Ids<'_>, Vec<Command<'_>>), Refusal> {
+pub(super) fn commands(body: &[u8]) -> Result<(Ids<'_>, Vec<Entry<'_>>), Refusal> {
     let (mut ids, mut commands) = (Vec::new(), Vec::new());
     for line in lines(body)? {
         ids.push(line.id);
-        commands.push(line.into_command()?);
+        commands.push(line.into_command());
     }
     batch::check_publications(&commands)
         .map_err(|what| malformed(&format!("the body has {what}")))?;
@@ -42,7 +42,7 @@ pub(super) fn commands(body: &[u8]) -> Result<(Ids<'_>, Vec<Command<'_>>), Refus
 }
 
 /// Answers every command, in order: one line each.
-pub(super) async fn answer(control: &Control, ids: Ids<'_>, commands: Vec<Command<'_>>) -> String {
+pub(super) async fn answer(control: &Control, ids: Ids<'_>, commands: Vec<Entry<'_>>) -> String {
     let answered = batch::in_order(control, commands).await;
     let answered = &answered.replies;
     let mut answers = String::new();
@@ -76,15 +76,13 @@ fn malformed(what: &str) -> Refusal {
 }
 
 impl<'a> Line<'a> {
-    fn into_command(self) -> Result<Command<'a>, Refusal> {
+    fn into_command(self) -> Entry<'a> {
         let Some(method) = Method::named(&self.method) else {
-            return Err(malformed(&format!(
-                "method {:?} does not exist",
-                self.method
-            )));
+            let what = format!("method {:?} does not exist", self.method);
+            return Entry(Err(Fault::bad(format!("{what}; {FORM}"))));
         };
         let params = self.params.map_or("{}", RawValue::get);
-        read(params.as_bytes(), method.form(), |json| method.read(json))
+        Entry::read(params, method.form(), method)
     }
 }
 

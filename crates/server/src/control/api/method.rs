@@ -8,6 +8,7 @@
 use super::super::Control;
 use super::everywhere;
 use super::fault::Fault;
+use super::reading::Shape;
 use super::reply::Reply;
 use super::{
     broadcast, channels, connections, disconnect, history, info, presence, publish, refresh,
@@ -121,8 +122,13 @@ macro_rules! methods {
                 }
             }
 
+        }
+
+        impl<'a> Shape<'a> for Method {
+            type Read = Command<'a>;
+
             /// Reads a request of this method.
-            pub(super) fn read<'a, D: serde::Deserializer<'a>>(self, json: D) -> Result<Command<'a>, D::Error> {
+            fn read<D: serde::Deserializer<'a>>(self, json: D) -> Result<Command<'a>, D::Error> {
                 match self {
                     $(Self::$variant => Deserialize::deserialize(json).map(Command::$variant),)*
                 }

@@ -10,6 +10,7 @@ pub(super) mod body;
 mod broadcast;
 mod channels;
 mod connections;
+mod debugging;
 mod disconnect;
 pub(super) mod everywhere;
 mod fault;
@@ -58,13 +59,11 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
-use batch::Batch;
 use bodies::{Bodies, Sender};
 use body::Limit;
 use info::Node;
 use myriad_shard::{InquiryAnswer, NotPublished, Position};
-use reading::read;
-use serde::Deserialize;
+use reading::{Unread, read};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -170,7 +169,7 @@ pub(super) fn router(prefix: &Prefix) -> Router<Arc<Control>> {
             move |State(control), request| async move { serve(control, method, request).await };
         router = router.route(&prefix.path(method.path()), post(serve));
     }
-    router
+    router.layer(axum::middleware::from_fn(debugging::layer))
 }
 
 /// Who calls. The layer in front of the API notes it.
@@ -214,7 +213,11 @@ async fn serve(
         Sender::Application,
     )
     .await?;
-    let command = read(&body, method.form(), |json| method.read(json))?;
+    let command = match read(&body, method.form(), method) {
+        Ok(command) => command,
+        Err(Unread::Malformed(refusal)) => return Err(refusal),
+        Err(Unread::Incomplete(fault)) => return Ok(reply::response(&Err(fault), mode)),
+    };
     admit(&control, &caller, [&command])?;
     let reply = match command {
         Command::Trace(trace) => match trace.begin(&control) {
@@ -240,7 +243,11 @@ async fn serve_batch(
         Sender::Application,
     )
     .await?;
-    let batch: Batch<'_> = read(&body, batch::FORM, |json| Batch::deserialize(json))?;
+    let batch = match read(&body, batch::FORM, batch::Whole) {
+        Ok(batch) => batch,
+        Err(Unread::Malformed(refusal)) => return Err(refusal),
+        Err(Unread::Incomplete(fault)) => return Ok(reply::response(&Err(fault), mode)),
+    };
     admit(&control, &caller, batch.commands())?;
     Ok(match batch.answer(&control).await {
         Ok(answered) => reply::json(StatusCode::OK, batch::body(&answered.replies)),
@@ -262,7 +269,7 @@ async fn serve_legacy(
     )
     .await?;
     let (ids, commands) = legacy::commands(&body)?;
-    admit(&control, &caller, &commands)?;
+    admit(&control, &caller, batch::readable(&commands))?;
     let answer = legacy::answer(&control, ids, commands).await;
     Ok(reply::json(StatusCode::OK, answer))
 }

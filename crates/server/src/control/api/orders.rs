@@ -195,7 +195,7 @@ pub(super) fn information(
 
 /// The field `override`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub(super) struct Overrides {
     presence: Option<Switch>,
     join_leave: Option<Switch>,
@@ -206,7 +206,7 @@ pub(super) struct Overrides {
 
 /// An option with a value. Some libraries leave a false one out.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Switch {
     value: Option<bool>,
 }

@@ -22,7 +22,6 @@ use std::sync::Arc;
 pub(super) const MEMBERS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Presence<'a> {
     #[serde(borrow)]
     channel: Cow<'a, str>,
@@ -33,7 +32,6 @@ pub(super) struct Presence<'a> {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct PresenceStats<'a> {
     #[serde(borrow)]
     channel: Cow<'a, str>,

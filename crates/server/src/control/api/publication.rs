@@ -27,13 +27,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Defines a request with the fields of a publication and its own. A flattened structure would not refuse unknown fields.
+/// Defines a request with the fields of a publication and its own. Of a flattened structure serde would not know the fields.
 macro_rules! publication_request {
     ($(#[$meta:meta])* $name:ident<$life:lifetime> { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
         #[derive(Debug, serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub(crate) struct $name<$life> {
+                pub(crate) struct $name<$life> {
             $($(#[$field_meta])* $field: $type,)*
             #[serde(borrow, default, deserialize_with = "super::publication::present")]
             data: Option<&$life serde_json::value::RawValue>,
@@ -222,5 +221,5 @@ pub(super) fn binary(encoded: &str) -> Result<Payload, Fault> {
     let bytes = BASE64.decode(encoded).map_err(|error| {
         Fault::bad(format!("field \"b64data\" is not standard base64: {error}"))
     })?;
-    Ok(Payload::Binary(bytes.into()))
+    Ok(Payload::of_bytes(bytes))
 }

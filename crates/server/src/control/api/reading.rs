@@ -1,20 +1,36 @@
 //! Requests as JSON: what is wrong with one that cannot be read, and where.
 
 use super::super::error::Refusal;
-use serde_json::de::{Deserializer, StrRead};
+use super::debugging;
+use super::fault::Fault;
+use serde::Deserializer;
+use serde_json::de::Deserializer as Json;
 use std::borrow::Cow;
 
-/// The deserializer that names the path of what it could not read.
-pub(super) type Json<'p, 'j, 'a> =
-    serde_path_to_error::Deserializer<'p, 'p, &'j mut Deserializer<StrRead<'a>>>;
+/// What a body is to be.
+pub(super) trait Shape<'a>: Copy {
+    type Read;
 
-/// Reads a body. `form` says what to send instead of one that cannot be read.
-pub(super) fn read<'a, T>(
+    fn read<D: Deserializer<'a>>(self, json: D) -> Result<Self::Read, D::Error>;
+}
+
+/// A body that is no request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is not JSON, or a value has the wrong form.
+    Malformed(Refusal),
+    /// A field is missing. Libraries take that for an error of the method.
+    Incomplete(Fault),
+}
+
+/// Reads a body. `form` says what to send instead of one that cannot be read. Fields that do not exist are ignored, unless the request
+/// asks for everything that is wrong with it.
+pub(super) fn read<'a, S: Shape<'a>>(
     body: &'a [u8],
     form: &str,
-    as_what: impl FnOnce(Json<'_, '_, 'a>) -> Result<T, serde_json::Error>,
-) -> Result<T, Refusal> {
-    let malformed = |what: String| malformed(&what, form);
+    shape: S,
+) -> Result<S::Read, Unread> {
+    let malformed = |what: String| Unread::Malformed(malformed(&what, form));
     let body = std::str::from_utf8(body).map_err(|error| {
         let place = error.valid_up_to();
         malformed(format!("the body is not UTF-8 at byte {place}"))
@@ -26,11 +42,19 @@ pub(super) fn read<'a, T>(
     if body.trim_ascii_start().starts_with('[') {
         return Err(malformed("the body is a list".into()));
     }
-    let mut json = Deserializer::from_str(body);
+    if debugging::is_on()
+        && let Some(unknown) = unknown_field(body, shape)
+    {
+        return Err(malformed(format!("unknown field `{unknown}`")));
+    }
+    let mut json = Json::from_str(body);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-    let read = as_what(tracked).map_err(|error| {
+    let read = shape.read(tracked).map_err(|error| {
         let (path, fault) = (track.path().to_string(), error.to_string());
+        if fault.starts_with("missing field") {
+            return Unread::Incomplete(Fault::bad(format!("{}; {form}", shortened(&fault))));
+        }
         // A value of the wrong kind is described without its field; other faults name it themselves, but not the place in a list.
         if (fault.starts_with("invalid") || path.contains('[')) && !matches!(&*path, "." | "?") {
             malformed(format!("field \"{path}\": {fault}"))
@@ -40,6 +64,18 @@ pub(super) fn read<'a, T>(
     })?;
     json.end().map_err(|error| malformed(error.to_string()))?;
     Ok(read)
+}
+
+/// The path of the first field that does not exist; none of a body that cannot be read.
+fn unknown_field<'a>(body: &'a str, shape: impl Shape<'a>) -> Option<String> {
+    let mut unknown = None;
+    let mut note = |path: serde_ignored::Path<'_>| {
+        unknown.get_or_insert_with(|| path.to_string());
+    };
+    let mut json = Json::from_str(body);
+    let noting = serde_ignored::Deserializer::new(&mut json, &mut note);
+    let is_read = shape.read(noting).is_ok();
+    unknown.filter(|_| is_read)
 }
 
 /// A body that cannot be read, and what to send instead.

@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Refresh<'a> {
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,

@@ -63,16 +63,16 @@ pub(super) fn write(reply: &Reply, into: &mut String) {
 }
 
 /// One entry of a batch's replies: `{"publish": ..}` or `{"error": ..}`.
-pub(super) fn write_named(method: Method, reply: &Reply, into: &mut String) {
-    match reply {
-        Ok(Json(result)) => {
+pub(super) fn write_named(method: Option<Method>, reply: &Reply, into: &mut String) {
+    match (method, reply) {
+        (Some(method), Ok(Json(result))) => {
             into.push_str("{\"");
             into.push_str(method.name());
             into.push_str("\":");
             into.push_str(result);
             into.push('}');
         }
-        Err(_) => write(reply, into),
+        (_, reply) => write(reply, into),
     }
 }
 

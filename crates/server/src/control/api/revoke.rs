@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct RevokeToken<'a> {
     /// The token's id: its claim `jti`.
     #[serde(borrow)]
@@ -22,7 +21,6 @@ pub(super) struct RevokeToken<'a> {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct InvalidateUserTokens<'a> {
     #[serde(borrow)]
     user: Cow<'a, str>,

@@ -9,7 +9,6 @@ use serde::de::IgnoredAny;
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Rpc<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,

@@ -39,7 +39,6 @@ pub(super) const BYTES: (u64, u64) = (16 << 20, 1 << 20);
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Trace<'a> {
     #[serde(borrow)]
     client: Cow<'a, str>,

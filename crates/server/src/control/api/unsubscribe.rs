@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Unsubscribe<'a> {
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,

@@ -129,7 +129,7 @@ pub(super) fn admitted(
     {
         let what = match refused {
             Payload::Json(_) => "this JSON",
-            Payload::Text(_) | Payload::Binary(_) => "what is no JSON",
+            Payload::Text(_) | Payload::JsonBytes(_) | Payload::Binary(_) => "what is no JSON",
         };
         return Err(Refusal::bad_request(
             "malformed",

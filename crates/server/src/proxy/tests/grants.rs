@@ -227,6 +227,10 @@ fn a_disconnect_is_looked_at_before_an_error_and_an_error_before_a_result() {
     ] {
         let answer = answered(body, &question);
         assert_eq!(disconnect_code(&answer), 4500);
+        for without_code in [r#"{"disconnect": {}}"#, r#"{"disconnect": {"code": 0}}"#] {
+            let answer = answered(without_code, &question);
+            assert_eq!(disconnect_code(&answer), 3000, "clients come back");
+        }
         let answer = answered(r#"{"result": 5, "error": {"code": 1999}}"#, &question);
         match answer {
             AskAnswer::Refused(Refusal::Error {

@@ -22,11 +22,15 @@ impl Visitor {
             3012 => !settings.ping_interval.is_zero(),
             3502 => self.client.is_none(),
             3504 => is_single && self.has_user,
-            // Some of what is published is not JSON.
-            3506 => may_lose && self.encoding == Encoding::Json,
             _ => false,
         };
         assert!(is_plausible, "visitor {}: close {code}", self.number);
+    }
+
+    /// Whether the publication at a place is left out for this client, because it is not JSON.
+    fn cannot_read(&self, rooms: &Rooms, room: usize, epoch: &str, offset: u64) -> bool {
+        let id = rooms.id_at(room, epoch, offset);
+        self.encoding == Encoding::Json && id.is_some_and(|id| !rooms.issued(id).is_json)
     }
 
     // Quiet.
@@ -46,23 +50,29 @@ impl Visitor {
             }
             for (id, issue) in rooms.issues.iter().enumerate().skip(visit.issued) {
                 let is_own = kind.excludes_sender && issue.publisher == Some(self.number);
+                let is_unreadable = !issue.is_json && self.encoding == Encoding::Json;
                 assert!(
                     issue.room != room
                         || !issue.is_accepted
                         || is_own
+                        || is_unreadable
                         || visit.received.contains(&(id as u64)),
                     "{name}: visitor {} has not got {id}",
                     self.number
                 );
             }
             if kind.has_history && !kind.excludes_sender {
-                assert_eq!(
-                    visit.offset,
-                    rooms.top(room, &visit.epoch),
+                let top = rooms.top(room, &visit.epoch);
+                let mut passed = visit.offset + 1..=top;
+                assert!(
+                    passed.all(|offset| self.cannot_read(rooms, room, &visit.epoch, offset)),
                     "{name}: behind"
                 );
             }
             for &gap in &visit.gaps {
+                if self.cannot_read(rooms, room, &visit.epoch, gap) {
+                    continue;
+                }
                 let id = rooms.id_at(room, &visit.epoch, gap);
                 let publisher = id.map(|id| rooms.issued(id).publisher);
                 assert!(
