@@ -8,7 +8,7 @@ mod tls;
 use myriad_reserved_port::ReservedPort;
 use myriad_swarm::{Arrival, ArrivalStage, Ending, Interrupt, Outcome, Target};
 use std::collections::BTreeMap;
-use std::net::{Shutdown, TcpListener};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use support::{Admission, SHORT_SETTLE, Server, broadcast, drivers, run};
 use tungstenite::Message;
