@@ -23,14 +23,14 @@ pub(crate) struct Refused {
     status: u16,
     label: &'static str,
     headers: Vec<(&'static str, &'static str)>,
-    sentence: String,
+    sentence: Box<str>,
     /// What only the log says.
     cause: Option<&'static str>,
     reason: CloseReason,
     /// The body is JSON, as the errors of the HTTP API are. Otherwise it is the sentence.
     is_json: bool,
     /// Where a reader of a stream can go on.
-    next_offset: Option<String>,
+    next_offset: Option<Box<str>>,
     /// Seconds after which the client may ask again, where that depends on the client.
     retry_after_s: Option<u64>,
     /// What becomes of the connection.
@@ -43,7 +43,7 @@ impl Refused {
             status,
             label,
             headers: Vec::new(),
-            sentence: sentence.into(),
+            sentence: sentence.into().into(),
             cause: None,
             reason: CloseReason::Refused,
             is_json: false,
@@ -80,7 +80,7 @@ impl Refused {
     /// The same with the offset from which a reader of a stream can go on.
     pub(super) fn with_next_offset(self, offset: String) -> Self {
         Self {
-            next_offset: Some(offset),
+            next_offset: Some(offset.into()),
             ..self
         }
     }
@@ -268,7 +268,7 @@ impl<R: Reactor> Shard<R> {
         let mut response = Vec::with_capacity(256);
         let mut headers: Vec<(&str, &str)> = refused.headers.clone();
         if let Some(offset) = &refused.next_offset {
-            headers.push(("stream-next-offset", offset));
+            headers.push(("stream-next-offset", &**offset));
         }
         let retry_after = refused.retry_after_s.map(|seconds| seconds.to_string());
         if let Some(seconds) = &retry_after {
@@ -280,7 +280,7 @@ impl<R: Reactor> Shard<R> {
         }
         let body = match refused.is_json {
             true => error_body(refused.label, &refused.sentence),
-            false => refused.sentence,
+            false => refused.sentence.into(),
         };
         write_response(&mut response, refused.status, &headers, &body);
         match persistence {
