@@ -49,10 +49,10 @@ impl<R: Reactor> Shard<R> {
             Ok(()) if is_new => self.open_events(key, reading, now),
             Ok(()) => {}
         }
-        if part.is_up_to_date {
-            if let Some(subscription) = self.subscription_of(key, reading) {
-                self.hub.begin_delivering(subscription, part.to);
-            }
+        if part.is_up_to_date
+            && let Some(subscription) = self.subscription_of(key, reading)
+        {
+            self.hub.begin_delivering(subscription, part.to);
         }
         // A client that has ended its side gets what there is. It cannot be told from one that is gone, and a stream of events has no
         // other end.
