@@ -1,8 +1,10 @@
 //! Connections to NATS: addresses, who we are there, and TLS; and a small client of our own ([`raw`]).
 #![forbid(unsafe_code)]
 
+mod avoided;
 pub mod raw;
 
+pub use avoided::Avoided;
 pub use raw::{RawConnection, RawError, RawMessage, Sid};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions};
@@ -27,6 +29,8 @@ pub struct Nats {
     pub ca: Option<PathBuf>,
     /// Our certificate and its key (PEM files), where the servers want one.
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// Servers that are connected only where no other one can be reached.
+    pub avoided: Avoided,
 }
 
 /// Why there is no connection.

@@ -21,6 +21,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Info {
+    /// The id that it gives itself.
+    pub(super) server_id: String,
     tls_required: bool,
     tls_available: bool,
     /// What is to be signed.
@@ -87,7 +89,7 @@ pub(super) enum AttemptError {
 impl Nats {
     /// Connects with a client of our own, for very many subscriptions: see [`raw`](crate::raw).
     ///
-    /// The servers are tried in random order, each for 5 s. A server that does not let us in ends the attempt, as with [`Nats::connect`].
+    /// The servers are tried in random order, each for 5 s, and those in [`Nats::avoided`] are taken only where no other one can be reached. A server that does not let us in ends the attempt, as with [`Nats::connect`].
     /// TLS is demanded where the URL says `tls://` and where a CA or a certificate of ours is configured, and taken where the server
     /// demands it.
     ///
@@ -127,8 +129,11 @@ impl Nats {
         let others: Vec<ServerAddr> = found.filter(is_new).collect();
         servers.extend(others);
         let mut failures = Vec::new();
+        let mut avoided = None;
         for server in &servers {
             match self.try_server(server, name, &login).await {
+                // Known by its id alone: it may have several addresses.
+                Ok(link) if self.avoided.has(&link.server_id) => avoided = Some(link),
                 Ok(link) => return Ok(RawConnection::over(link)),
                 Err(AttemptError::Raw(RawError::Server(why))) if is_refusal(&why) => {
                     return Err(NatsError::Refused { url, why });
@@ -137,6 +142,9 @@ impl Nats {
                     failures.push(format!("{}:{}: {error}", server.host(), server.port()))
                 }
             }
+        }
+        if let Some(link) = avoided {
+            return Ok(RawConnection::over(link));
         }
         let why = failures.join("; ");
         Err(NatsError::Connect { url, why })

@@ -27,6 +27,8 @@ pub(super) struct Link {
     pub(super) heard_at: Instant,
     /// Bytes that the server takes of a message.
     pub(super) max_payload: usize,
+    /// The id that the server gives itself; empty before it has.
+    pub(super) server_id: String,
     /// The servers of the cluster that it knows.
     pub(super) found_servers: Vec<String>,
     /// Why nothing can be written any more. What the server said before is still to be read: it may be the reason.
@@ -41,6 +43,7 @@ impl Link {
             outgoing: Outgoing::default(),
             heard_at: Instant::now(),
             max_payload: usize::MAX,
+            server_id: String::new(),
             found_servers: Vec::new(),
             write_error: None,
         }
@@ -50,6 +53,9 @@ impl Link {
     pub(super) fn note_info(&mut self, info: Info) {
         if let Some(max_payload) = info.max_payload {
             self.max_payload = max_payload;
+        }
+        if !info.server_id.is_empty() {
+            self.server_id = info.server_id;
         }
         if !info.connect_urls.is_empty() {
             self.found_servers = info.connect_urls;

@@ -196,6 +196,12 @@ impl RawConnection {
         &self.link.found_servers
     }
 
+    /// The id that the server gives itself.
+    #[must_use]
+    pub fn server_id(&self) -> &str {
+        &self.link.server_id
+    }
+
     /// From now on a message that we may not publish does not end the connection. [`RawConnection::take_forbidden`] tells of it.
     pub fn stay_when_forbidden(&mut self) {
         self.stays_when_forbidden = true;

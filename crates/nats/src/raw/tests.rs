@@ -5,6 +5,7 @@ use super::*;
 use crate::{Nats, NatsError};
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use serde_json::{Value, json};
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -443,4 +444,31 @@ async fn a_found_server_has_tls_where_the_url_demands_it() {
     let (_peer, refused) = join!(server.greet("{}"), nats.connect_raw_or("test", &found));
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("it has no TLS"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_avoided_is_taken_where_no_other_can_be_reached() {
+    let servers = [Server::start().await, Server::start().await];
+    let nats = Nats::at(format!("{},{}", servers[0].nats.url, servers[1].nats.url));
+    let connect = async || {
+        let serve = async |server: &Server, info: &str| {
+            let mut peer = server.greet(info).await;
+            peer.let_in().await;
+            pending::<()>().await;
+        };
+        // A server that nobody connects to waits for ever.
+        let connection = select! {
+            connection = nats.connect_raw("test") => connection,
+            () = serve(&servers[0], r#"{"server_id":"A"}"#) => unreachable!("it serves for ever"),
+            () = serve(&servers[1], r#"{"server_id":"B"}"#) => unreachable!("it serves for ever"),
+        };
+        connection.unwrap().server_id().to_owned()
+    };
+    assert!(nats.avoided.add("A"));
+    // They are tried in random order.
+    for _ in 0..8 {
+        assert_eq!(connect().await, "B");
+    }
+    nats.avoided.add("B");
+    assert!(["A", "B"].contains(&&*connect().await));
 }

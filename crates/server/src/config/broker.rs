@@ -43,6 +43,7 @@ impl Options {
             credentials: self.broker_credentials.clone(),
             ca: self.broker_ca.clone(),
             identity,
+            ..Nats::default()
         };
         nats.check()
             .map_err(|error| refuse("broker", nats.shown(), error.to_string()))?;
