@@ -26,6 +26,7 @@ import places
 from ledger import Ledger
 from node import Node
 from places import Loopback, Namespaces
+from reader import Reader
 from subscriber import Subscriber
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,6 +37,7 @@ CHANNELS = [f"room {index}" for index in range(6)]
 QUIET = 3
 SUBSCRIBERS = 8
 PUBLISHERS = 4
+READERS = 4
 INTERESTS = ["stream", "channel", "auto"]
 # JetStream elects a leader in 4 to 9 s.
 SETTLE_SECONDS = 45
@@ -54,6 +56,8 @@ class Run:
             self.namespaces = Namespaces()
             where = [self.namespaces.place() for _ in where]
         self.cluster = nats.Cluster(options.nats, folder, options.servers, where[: options.servers])
+        if fault.needs_routes:
+            self.cluster.relay_routes()
         replicas = 3 if options.servers >= 3 else 1
         self.nodes = [
             Node(options.myriad, folder, index, self.cluster.url(), replicas, place=place, interest=interest_of(options, index))
@@ -75,7 +79,10 @@ class Run:
         self.subscribers = [
             Subscriber(f"s{index}", self.nodes, CHANNELS, self.ledger, index) for index in range(SUBSCRIBERS)
         ]
-        listening = [asyncio.create_task(one.run()) for one in self.subscribers]
+        self.readers = [
+            Reader(f"r{index}", self.nodes, CHANNELS[index % len(CHANNELS)], self.ledger, self.random) for index in range(READERS)
+        ]
+        listening = [asyncio.create_task(one.run()) for one in [*self.subscribers, *self.readers]]
         await self.until("all are subscribed", self.are_subscribed)
         publishing = [asyncio.create_task(self.publish(index)) for index in range(PUBLISHERS)]
         await asyncio.sleep(self.options.seconds / 4)
@@ -110,7 +117,8 @@ class Run:
         """Waits until everybody is subscribed and nothing is missing, or for long enough to be sure that it will not come."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
-            if self.are_subscribed() and next(self.ledger.missing(), None) is None:
+            missing = itertools.chain(self.ledger.missing(), self.ledger.unread())
+            if self.are_subscribed() and next(missing, None) is None:
                 # What should not come may come late.
                 await asyncio.sleep(2)
                 return
@@ -204,6 +212,17 @@ async def leader_partitioned(run):
     await partitioned((await run.leader()).place)
 
 
+async def routes_cut(run):
+    """The NATS server that leads the stream is cut from the other servers for 40 s, and keeps its clients. Subscribers change nodes meanwhile."""
+    server = await run.leader()
+    run.cluster.routes.cut(server)
+    for _ in range(20):
+        await asyncio.sleep(2)
+        run.random.choice(run.subscribers).leave()
+    run.cluster.routes.heal(server)
+    await asyncio.to_thread(nats.wait_for, "JetStream", run.cluster.is_ready)
+
+
 async def partitioned(place):
     place.cut()
     await asyncio.sleep(12)
@@ -282,6 +301,7 @@ class Fault:
     happen: object
     needs_namespaces: bool = False
     needs_clocks: bool = False
+    needs_routes: bool = False
 
     def why_not(self, options):
         """Why it cannot happen here; none if it can."""
@@ -291,6 +311,8 @@ class Fault:
             return "a clock that jumps is built with gcc, which is not installed"
         if self.happen is stale_replica and options.servers < 3:
             return "with one NATS server there is no replica"
+        if self.needs_routes and options.servers < 3:
+            return "with one NATS server there are no routes"
         return None
 
 
@@ -303,6 +325,7 @@ FAULTS = {
     "all-nats-killed": Fault(all_nats_killed),
     "node-partitioned": Fault(node_partitioned, needs_namespaces=True),
     "leader-partitioned": Fault(leader_partitioned, needs_namespaces=True),
+    "routes-cut": Fault(routes_cut, needs_routes=True),
     "stale-replica": Fault(stale_replica),
     "clock-jump": Fault(clock_jump, needs_clocks=True),
     "old-copy": Fault(old_copy),

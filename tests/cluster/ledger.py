@@ -5,7 +5,9 @@ The rules, for each channel:
 * a subscriber gets offsets that rise within an epoch, and no publication twice, unless it was told of a loss in between: then it has the
   publication at the same offset, by which it can leave it out;
 * all subscribers, and the publisher, know a publication by the same offset of the same epoch;
-* a subscriber that was not told of a loss gets every acknowledged publication of its time.
+* a subscriber that was not told of a loss gets every acknowledged publication of its time;
+* a reader of a stream that was not told of a loss reads each publication of its time once, in the order of the offsets, and is never told that
+  its offset is none.
 
 A subscriber *is told of a loss* by an answer `recovered: false` or by a subscription that ends with 2500. Its time begins again then.
 """
@@ -38,10 +40,24 @@ class Subscription:
     got_in: dict = field(default_factory=dict)
 
 
+@dataclass
+class Reading:
+    """What one reader of a stream has read. It knows no offsets of single publications."""
+
+    name: str
+    channel: str
+    # Numbers of publications in the order in which they were read since it began, or was told of a loss.
+    got: list = field(default_factory=list)
+
+    def begin(self):
+        self.got.clear()
+
+
 class Ledger:
     def __init__(self):
         self.publications = {}
         self.subscriptions = []
+        self.readings = []
         self.faults = []
         self.counts = Counter()
 
@@ -49,6 +65,34 @@ class Ledger:
         one = Subscription(name, channel)
         self.subscriptions.append(one)
         return one
+
+    def reading(self, name, channel):
+        one = Reading(name, channel)
+        self.readings.append(one)
+        return one
+
+    def note_read(self, reading, number):
+        if number in reading.got:
+            self.faults.append(f"{reading.name}, channel {reading.channel}: publication {number} was read twice")
+        reading.got.append(number)
+        self.counts["read"] += 1
+
+    def unread(self):
+        """Acknowledged publications that a reader should have read, and has not; and what was read in another order."""
+        for reading in self.readings:
+            places = {number: self.publications[number].position for number in reading.got if number in self.publications}
+            known = [places[number] for number in reading.got if places.get(number)]
+            # Epochs have no order. Within one, offsets rise.
+            for before, after in zip(known, known[1:]):
+                if before[0] == after[0] and before[1] >= after[1]:
+                    yield f"{reading.name}, channel {reading.channel}: {after} was read after {before}"
+            if not known:
+                continue
+            for number, publication in self.publications.items():
+                position = publication.position
+                is_later = position and position[0] == known[0][0] and position[1] > known[0][1]
+                if publication.channel == reading.channel and is_later and number not in places:
+                    yield f"{reading.name}, channel {reading.channel}: publication {number} at {position} was never read"
 
     def note_sent(self, number, channel):
         self.publications[number] = Publication(channel)
@@ -113,4 +157,5 @@ class Ledger:
                         f"publication {number} is at {known} and, for {subscription.name} (which began at {begins}), at {position}"
                     )
         faults.extend(self.missing())
+        faults.extend(self.unread())
         return faults

@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from places import Loopback
+from routes import Routes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Last, and here: benchmarks start servers too.
@@ -76,6 +77,7 @@ class Server:
         self.log = folder / f"{self.name}.log"
         # Of all servers of its cluster.
         self.routes = []
+        self.cluster_options = []
         self.process = None
 
     def start(self):
@@ -86,7 +88,7 @@ class Server:
         if self.routes:
             arguments += [
                 "--cluster_name", "test", "--cluster", f"nats://{self.place.host}:{self.cluster}",
-                "--routes", ",".join(self.routes),
+                "--routes", ",".join(self.routes), *self.cluster_options,
             ]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log)
@@ -137,6 +139,12 @@ class Cluster:
             routes = [f"nats://{server.place.host}:{server.cluster}" for server in self.servers]
             for server in self.servers:
                 server.routes = routes
+        self.routes = None
+
+    def relay_routes(self):
+        """Puts a relay in each route, before the servers start."""
+        self.routes = Routes(self.servers, free_ports)
+        return self.routes
 
     def start(self):
         for server in self.servers:
@@ -170,3 +178,5 @@ class Cluster:
     def stop(self):
         for server in self.servers:
             server.kill()
+        if self.routes:
+            self.routes.close()

@@ -19,6 +19,12 @@ class Subscriber:
         self.ledger = ledger
         self.subscribed = set()
         self.connects = 0
+        self.socket = None
+
+    def leave(self):
+        """Goes to another node."""
+        if self.socket:
+            asyncio.get_running_loop().create_task(self.socket.close())
 
     async def run(self):
         while True:
@@ -34,6 +40,7 @@ class Subscriber:
         url = node.websocket()
         async with websockets.connect(url, open_timeout=CONNECT_SECONDS, ping_interval=None, max_queue=None) as socket:
             self.connects += 1
+            self.socket = socket
             await self.send(socket, {"id": 1, "connect": {}})
             self.commands = {}
             while True:

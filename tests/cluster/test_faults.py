@@ -15,6 +15,7 @@ import pytest
         ("all-nats-killed", 1, "auto"),
         ("leader-killed", 3, "mixed"),
         ("old-copy", 1, "mixed"),
+        ("routes-cut", 3, "stream"),
     ],
 )
 def test_nothing_acknowledged_is_lost(program, fault, servers, interest):

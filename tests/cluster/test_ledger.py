@@ -89,3 +89,40 @@ def test_what_was_not_acknowledged_may_come_once(ledger):
     for number in (1, 2, 3, 4):
         ledger.note_received(subscription, number, 10 + number)
     assert ledger.judge() == []
+
+
+def reader(ledger, *numbers):
+    reading = ledger.reading("r", "a")
+    reading.begin()
+    for number in numbers:
+        ledger.note_read(reading, number)
+    return reading
+
+
+def test_what_was_read_whole_is_no_fault(ledger):
+    reader(ledger, 1, 2, 3)
+    reader(ledger, 2, 3)
+    reader(ledger)
+    assert ledger.judge() == []
+
+
+def test_what_was_not_read_is_named(ledger):
+    reader(ledger, 1, 3)
+    assert ledger.judge() == ["r, channel a: publication 2 at ('e', 12) was never read"]
+
+
+def test_what_was_read_twice_is_named(ledger):
+    reader(ledger, 1, 2, 2, 3)
+    assert ledger.judge()[0] == "r, channel a: publication 2 was read twice"
+
+
+def test_what_was_read_in_another_order_is_named(ledger):
+    reader(ledger, 1, 3, 2)
+    assert ledger.judge() == ["r, channel a: ('e', 12) was read after ('e', 13)"]
+
+
+def test_a_loss_that_a_reader_is_told_is_no_fault(ledger):
+    reading = reader(ledger, 1)
+    reading.begin()
+    ledger.note_read(reading, 3)
+    assert ledger.judge() == []
