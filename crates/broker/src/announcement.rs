@@ -1,6 +1,7 @@
 //! Joins and leaves as messages of NATS.
 
 use crate::envelope::{Header, Unreadable, client_json, client_of};
+use crate::nodes::is_node_name;
 use myriad_hub::{FromNode, NodeSays, PresenceChange, PresenceEvent, Told};
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ impl Announced {
             let number = text.map(str::parse).transpose();
             number.map_err(|_| unreadable(header_name))
         };
-        let node = header(name::NODE).ok_or(unreadable(name::NODE))?;
+        let node = header(name::NODE).filter(|node| is_node_name(node));
+        let node = node.ok_or(unreadable(name::NODE))?;
         let round = number(name::ROUND)?;
         let says = match channel {
             None => {

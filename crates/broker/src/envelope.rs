@@ -24,6 +24,7 @@ mod name {
     pub(super) const KEY: &str = "Myriad-Key";
     pub(super) const ORIGIN: &str = "Myriad-Origin";
     pub(super) const REMOVED: &str = "Myriad-Removed";
+    pub(super) const BEHIND: &str = "Myriad-Behind";
 }
 
 /// Bytes of memory that a message takes beside its headers and its payload: an estimate, not measured.
@@ -69,6 +70,8 @@ pub struct Envelope {
     /// The version of what it describes, and that version's epoch. Of a removal: the version of what was removed, so that it still
     /// counts.
     pub version: Version,
+    /// Of a removal: the place of the channel's last publication before it, or 0. None: its node did not say it.
+    pub behind: Option<u64>,
     /// Its idempotency key.
     pub key: Option<Box<str>>,
     /// Who sent the message; none if it was no node of ours.
@@ -127,6 +130,7 @@ impl Envelope {
             content: None,
             delta: false,
             version: (0, "".into()),
+            behind: None,
             key: None,
             origin: Some(origin),
         }
@@ -144,6 +148,9 @@ impl Envelope {
         }
         let Some(content) = &self.content else {
             headers.push((name::REMOVED, "1".to_owned()));
+            if let Some(behind) = self.behind {
+                headers.push((name::BEHIND, behind.to_string()));
+            }
             return headers;
         };
         let format = match &content.payload {
@@ -192,6 +199,7 @@ impl Envelope {
             return Ok(Self {
                 origin,
                 version,
+                behind: read(name::BEHIND, found.behind, |text| text.parse().ok())?,
                 ..Self::removal(Origin {
                     node: "".into(),
                     serial: 0,
@@ -215,6 +223,7 @@ impl Envelope {
             content: Some(Arc::new(content)),
             delta: found.delta.is_some(),
             version,
+            behind: None,
             key: read(name::KEY, found.key, from_json)?,
             origin,
         })
@@ -232,6 +241,7 @@ struct OurHeaders<'m> {
     key: Option<&'m str>,
     origin: Option<&'m str>,
     removed: Option<&'m str>,
+    behind: Option<&'m str>,
 }
 
 impl<'m> OurHeaders<'m> {
@@ -247,6 +257,7 @@ impl<'m> OurHeaders<'m> {
                 name::KEY => &mut found.key,
                 name::ORIGIN => &mut found.origin,
                 name::REMOVED => &mut found.removed,
+                name::BEHIND => &mut found.behind,
                 _ => continue,
             };
             place.get_or_insert(value);
@@ -429,6 +440,7 @@ mod tests {
             content: Some(Arc::new(content)),
             delta: true,
             version: (9, "\u{e9}poque".into()),
+            behind: None,
             key: Some("\u{2028}".into()),
             ..plain(Payload::Text("".into()))
         };
@@ -463,6 +475,7 @@ mod tests {
     fn a_removal_keeps_the_version_of_what_it_removes() {
         let removal = Envelope {
             version: (7, "e".into()),
+            behind: Some(5),
             ..Envelope::removal(Origin {
                 node: "n1".into(),
                 serial: 1,

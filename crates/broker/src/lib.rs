@@ -34,5 +34,5 @@ pub use interest::{
 };
 pub use line::Line;
 pub use names::{Class, PrefixError, Subjects};
-pub use nodes::{Gather, GatherError, Gathered, HELLO_NS, Nodes};
+pub use nodes::{Gather, GatherError, Gathered, HELLO_NS, Nodes, is_node_name};
 pub use reading::{Opened, Reading, Step};

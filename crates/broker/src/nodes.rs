@@ -13,13 +13,30 @@ const NODES_MAX: usize = 1_000;
 /// Bytes of a node's name.
 const NAME_BYTES_MAX: usize = 64;
 
+/// Whether this may be a node's name: ASCII letters and digits, as nodes make them. Names come from whoever may publish in NATS, and become
+/// parts of subjects and of lines in logs.
+#[must_use]
+pub fn is_node_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// The other nodes that have said hello lately.
 #[derive(Debug)]
 pub struct Nodes {
     ours: Box<str>,
-    heard: BTreeMap<Box<str>, Now>,
+    heard: BTreeMap<Box<str>, Other>,
     /// Those that went, until somebody takes them.
     gone: Vec<Box<str>>,
+}
+
+/// Another node.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    /// When it said hello last.
+    at: Now,
+    /// Whether it hears all of its logs, as it says.
+    hears: bool,
 }
 
 impl Nodes {
@@ -36,16 +53,30 @@ impl Nodes {
     /// A node says hello. Whether it was not there before.
     pub fn hear(&mut self, node: &str, now: Now) -> bool {
         self.forget_silent(now);
-        if let Some(at) = self.heard.get_mut(node) {
-            *at = now;
+        if let Some(other) = self.heard.get_mut(node) {
+            other.at = now;
             return false;
         }
-        let is_name = (1..=NAME_BYTES_MAX).contains(&node.len()) && *node != *self.ours;
-        let is_new = is_name && self.heard.len() < NODES_MAX;
+        let may_be = is_node_name(node) && *node != *self.ours;
+        let is_new = may_be && self.heard.len() < NODES_MAX;
         if is_new {
-            self.heard.insert(node.into(), now);
+            let hears = false;
+            self.heard.insert(node.into(), Other { at: now, hears });
         }
         is_new
+    }
+
+    /// A node that is there says whether it hears all of its logs.
+    pub fn note_hearing(&mut self, node: &str, hears: bool) {
+        if let Some(other) = self.heard.get_mut(node) {
+            other.hears = hears;
+        }
+    }
+
+    /// Whether one of them hears all of its logs.
+    pub fn any_hears(&mut self, now: Now) -> bool {
+        self.forget_silent(now);
+        self.heard.values().any(|other| other.hears)
     }
 
     /// A node says goodbye.
@@ -63,8 +94,8 @@ impl Nodes {
 
     /// Nobody can be heard now: nobody is gone because of that.
     pub fn hold(&mut self, now: Now) {
-        for at in self.heard.values_mut() {
-            *at = now;
+        for other in self.heard.values_mut() {
+            other.at = now;
         }
     }
 
@@ -75,7 +106,7 @@ impl Nodes {
     }
 
     fn forget_silent(&mut self, now: Now) {
-        let is_gone = |_: &_, at: &mut Now| now.0.saturating_sub(at.0) > GONE_NS;
+        let is_gone = |_: &_, other: &mut Other| now.0.saturating_sub(other.at.0) > GONE_NS;
         let gone = self.heard.extract_if(.., is_gone);
         self.gone.extend(gone.map(|(node, _)| node));
     }
@@ -241,6 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn nodes_say_whether_they_hear_their_logs() {
+        let mut nodes = Nodes::new("a");
+        nodes.note_hearing("b", true);
+        assert!(!nodes.any_hears(Now(S)), "it is not there");
+        nodes.hear("b", Now(S));
+        assert!(!nodes.any_hears(Now(S)), "it has not said so");
+        nodes.note_hearing("b", true);
+        assert!(nodes.any_hears(Now(2 * S)));
+        assert!(!nodes.any_hears(Now(9 * S)), "it has gone");
+    }
+
+    #[test]
     fn nobody_is_gone_while_nobody_can_be_heard() {
         let mut nodes = Nodes::new("a");
         nodes.hear("b", Now(S));
@@ -249,6 +292,21 @@ mod tests {
         }
         assert_eq!(others(&mut nodes, 102 * S), ["b"]);
         assert_eq!(others(&mut nodes, 103 * S), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_has_letters_and_digits() {
+        for name in ["a", "Node7", &"x".repeat(64)] {
+            assert!(is_node_name(name), "{name:?}");
+        }
+        // Each of these would change a subject, or a line of the log.
+        let strange = ["", "a.b", "*", ">", "a b", "a\nb", "a\u{1b}[2J", "é", "a-b"];
+        let mut nodes = Nodes::new("a");
+        for name in strange {
+            assert!(!is_node_name(name), "{name:?}");
+            assert!(!nodes.hear(name, Now(0)), "{name:?}");
+        }
+        assert_eq!(others(&mut nodes, 0), [""; 0]);
     }
 
     #[test]

@@ -21,7 +21,8 @@ mod user_counts;
 pub use elsewhere::{FromNode, NodeSays, Told};
 pub use logs::{LogEntry, LogEvent, LogId, Partitions, Wanting, Wish, name_hash};
 pub use questions::{
-    HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
+    HistoryAnswer, HomeEffect, Kept, NotRecovered, ReadHistory, Recover, Recovered, RequestId,
+    Since, Submission,
 };
 pub use shard_set::ShardSet;
 pub use streams::{
@@ -34,6 +35,7 @@ use crate::defects::Defects;
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
 use elsewhere::Elsewhere;
+use history::may_be;
 use logs::{Logs, Question};
 use myriad_wheel::{Slab, Wheel};
 use occupancy::Occupancy;
@@ -206,7 +208,10 @@ impl Home {
     /// A subscriber comes back and asks for what it missed. Its shard has joined before: what is published after the answer's
     /// position is delivered after the answer, except that a batch may repeat some of it.
     pub fn handle_recover(&mut self, request: Recover, now: Now) {
-        if let Some(request) = self.hold_recover(request, now) {
+        let awaited = self.awaited_log(&request.channel);
+        if let Some(request) = self.hold(awaited, request, Question::Recover, now)
+            && let Some(request) = self.hold_ahead(request, now)
+        {
             self.answer_recover(request, now);
         }
     }
@@ -218,6 +223,23 @@ impl Home {
         let floor = index.map_or(0, |index| self.floor_of(index));
         let history = index.and_then(|index| self.current_history(index, now));
         let publications = history.and_then(|history| history.recover(position, floor, &request));
+        // Its position may be of an epoch that this home has not heard of yet.
+        let is_other_epoch = !may_be(&request.since.epoch, position.epoch);
+        let publications = publications.ok_or(match is_other_epoch {
+            true if self.is_deaf_to(&request.channel) => NotRecovered::Behind,
+            _ => NotRecovered::Lost,
+        });
+        self.tell_recovered(request, publications, now);
+    }
+
+    fn tell_recovered(
+        &mut self,
+        request: Recover,
+        publications: Result<Vec<Kept>, NotRecovered>,
+        now: Now,
+    ) {
+        let index = self.find_or_open(&request.channel, now);
+        let position = self.position_of(index);
         let Recover {
             channel, ticket, ..
         } = request;
@@ -233,9 +255,14 @@ impl Home {
     /// Somebody reads a channel's history. A channel without history has an empty one.
     pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
         let awaited = self.awaited_history(&request.channel);
-        let Some(request) = self.hold(awaited, request, Question::History, now) else {
-            return;
-        };
+        if let Some(request) = self.hold(awaited, request, Question::History, now)
+            && let Some(request) = self.hold_ahead(request, now)
+        {
+            self.answer_history(&request, now);
+        }
+    }
+
+    fn answer_history(&mut self, request: &ReadHistory, now: Now) {
         self.note_channel_use(&request.channel, now);
         let index = self.find_or_open(&request.channel, now);
         let position = self.position_of(index);
@@ -245,7 +272,7 @@ impl Home {
                 position,
                 publications: Vec::new(),
             },
-            |history| history.read(position, &request),
+            |history| history.read(position, request),
         );
         let asker = request.asker;
         self.effects

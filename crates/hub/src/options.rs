@@ -466,6 +466,29 @@ impl Namespaces {
         logs
     }
 
+    /// What all nodes of a cluster have to agree on, as text: names, and what a channel is by its options. How much of a history is kept,
+    /// and who may do what, may differ for a while.
+    #[must_use]
+    pub fn common_text(&self) -> String {
+        let named = self.named.iter().map(|(name, options)| (&**name, options));
+        let mut all: Vec<_> = named.chain([("", &self.without)]).collect();
+        all.sort_by_key(|(name, _)| *name);
+        let lines = all.into_iter().map(|(name, options)| {
+            let ChannelOptions {
+                presence,
+                join_leave,
+                join_leave_by,
+                ..
+            } = **options;
+            let partitions = options.logs.map_or(0, |logs| logs.count);
+            let keeps = options.has_history();
+            format!(
+                "{name} history {keeps} in {partitions}, presence {presence}, joins {join_leave} {join_leave_by:?}\n"
+            )
+        });
+        lines.collect()
+    }
+
     /// How many logs order channels.
     #[must_use]
     pub fn log_count(&self) -> usize {

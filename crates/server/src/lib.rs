@@ -35,7 +35,7 @@ mod webhooks;
 pub use control::fuzzing;
 
 pub use auth::{TokenDraft, TokenDraftError};
-pub use broker::BrokerError;
+pub use broker::{BrokerError, NoStreamCause};
 pub use config::{
     Announcement, AnnouncementError, ApiAccess, ApiKey, ApiKeyTable, Change, ChannelFilter,
     ChannelProxyTable, ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError,

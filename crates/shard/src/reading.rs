@@ -266,6 +266,7 @@ impl<R: Reactor> Shard<R> {
                         Refused::gone(state.earliest.stream_offset().to_string())
                     }
                     ReadRefused::InvalidOffset => Refused::future_offset(),
+                    ReadRefused::Behind => Refused::behind(),
                 };
                 self.refuse(key, refused, now);
             }

@@ -316,7 +316,7 @@ impl History {
 }
 
 /// Whether a client's epoch can be this one.
-fn may_be(epoch: &str, current: Epoch) -> bool {
+pub(super) fn may_be(epoch: &str, current: Epoch) -> bool {
     epoch.is_empty() || epoch == current.as_str()
 }
 

@@ -4,8 +4,8 @@
 //! gives its subscribers what the log says. A publication's offset is its place in the log. So the offsets of one channel rise,
 //! with holes, and what the home has read of the log is a position in each of its channels.
 //!
-//! A home that has not read a log up to its end yet answers nothing about its channels: questions wait. Later only a subscriber
-//! waits who comes from a home that has read further.
+//! A home that has not read a log up to its end yet answers nothing about its channels: questions wait. Later only those wait who come
+//! from a home that has read further ([`ahead`]).
 //!
 //! Where a node hears only the channels that its clients want ([`wanted`]), each of these is a log of its own here: it begins, is caught up
 //! with, and goes on by itself.
@@ -58,7 +58,7 @@ pub(super) struct Logs {
     joins: BTreeMap<Source, Joins>,
     /// Questions for sources that are not caught up.
     queues: BTreeMap<Source, Queue>,
-    /// Subscribers who have seen more than this home.
+    /// Questions of those who have seen more than this home.
     ahead: Ahead,
 }
 
@@ -150,6 +150,13 @@ impl Home {
             return;
         }
         match event {
+            LogEvent::Heard(is_heard) => {
+                known.is_deaf = !is_heard;
+                return;
+            }
+            LogEvent::Beat(age_max) => {
+                return self.answer_ahead_beyond(log, offset, age_max, now);
+            }
             LogEvent::Began(epoch) => return self.begin_log(&source, log, epoch, offset, now),
             LogEvent::CaughtUp { floor } => {
                 known.is_caught_up = true;
@@ -180,8 +187,8 @@ impl Home {
             {
                 self.publish_numbered(*submission, offset, age, now);
             }
-            LogEvent::Removed(channel) if self.is_ordered_by(&channel, log) => {
-                self.remove_up_to(&channel, offset, now);
+            LogEvent::Removed { channel, behind } if self.is_ordered_by(&channel, log) => {
+                self.remove_up_to(&channel, offset, behind, now);
             }
             LogEvent::LostIn(channel) if self.is_ordered_by(&channel, log) => {
                 self.lose_channel(&channel, log, now);
@@ -189,9 +196,11 @@ impl Home {
             LogEvent::Lost => self.lose_source(source, log, now),
             // Somebody may have written about a channel in a log that is not the channel's.
             LogEvent::Publication(..)
-            | LogEvent::Removed(_)
+            | LogEvent::Removed { .. }
             | LogEvent::LostIn(_)
             | LogEvent::Passed
+            | LogEvent::Beat(_)
+            | LogEvent::Heard(_)
             | LogEvent::Began(_)
             | LogEvent::CaughtUp { .. }
             | LogEvent::Whole => {}
@@ -250,8 +259,9 @@ impl Home {
         self.finish(index, now);
     }
 
-    /// A channel's history was removed up to this place of its log. Who has everything up to here has lost nothing.
-    fn remove_up_to(&mut self, channel: &str, offset: u64, now: Now) {
+    /// A channel's history was removed up to this place of its log. Who has everything up to here, or up to the last message before it, has
+    /// lost nothing.
+    fn remove_up_to(&mut self, channel: &str, offset: u64, behind: Option<u64>, now: Now) {
         let Some(index) = self.find_or_open(channel, now) else {
             return;
         };
@@ -264,7 +274,8 @@ impl Home {
                 history.clear();
             } else {
                 // What was removed may never have come here.
-                history.begin_after(offset);
+                let lost = behind.map_or(offset, |behind| behind.min(offset));
+                history.begin_after(lost.max(history.lost()));
             }
             self.budget.note(before, history.holding());
         }

@@ -70,8 +70,17 @@ pub struct Recovered {
     pub channel: Arc<str>,
     /// The position of the channel's last publication. What the subscriber is given later comes after it.
     pub position: Position,
-    /// What it missed, by ascending offset; none if that cannot be told.
-    pub publications: Option<Vec<Kept>>,
+    /// What it missed, by ascending offset.
+    pub publications: Result<Vec<Kept>, NotRecovered>,
+}
+
+/// Why a subscriber is not told what it missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRecovered {
+    /// History no longer has all of it.
+    Lost,
+    /// The home has read less of the channel than the subscriber. Nothing is known to be lost.
+    Behind,
 }
 
 /// A publication that history keeps.

@@ -1,5 +1,6 @@
 //! Cases by hand. `model` has random operations.
 
+mod ahead;
 mod defects;
 mod elsewhere;
 mod logs;
@@ -126,7 +127,7 @@ fn recovered(home: &mut Home, request: Recover, now: Now) -> (Position, Option<V
     match home.poll_effect() {
         Some(HomeEffect::Recovered(recovered)) => {
             assert_eq!(recovered.ticket, TICKET);
-            (recovered.position, recovered.publications.map(offsets))
+            (recovered.position, recovered.publications.ok().map(offsets))
         }
         other => panic!("{other:?}"),
     }

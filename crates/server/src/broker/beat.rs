@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep, timeout};
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// A node that has heard no beat for so long no longer hears the stream.
 pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(25);
+/// A node that has not heard its own beat so long after it was stored hears a copy of the stream that has lost the others.
+const STORED_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node waits until its beat is stored.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts to write a beat: the first one has to be heard.
@@ -218,6 +220,8 @@ pub(super) struct BeatKeeper {
     tried: Instant,
     /// A beat that is being written.
     writing: Option<Writing>,
+    /// When a beat of this node was stored that has not come.
+    stored: Option<Instant>,
 }
 
 /// What becomes of a beat.
@@ -233,6 +237,7 @@ impl BeatKeeper {
             is_hidden: false,
             tried: Instant::now(),
             writing: None,
+            stored: None,
         }
     }
 
@@ -241,6 +246,7 @@ impl BeatKeeper {
         self.heard = Instant::now();
         self.last = mark.sequence;
         self.since = mark.since;
+        self.stored = None;
         if let Some(writing) = self.writing.take() {
             writing.abort();
         }
@@ -261,6 +267,7 @@ impl BeatKeeper {
             self.since = beat.since;
         }
         self.last = self.last.max(sequence);
+        self.stored = None;
         self.is_hidden = beat.is_none();
         if beat.is_none() {
             link.state.counts.count_unreadable();
@@ -276,9 +283,10 @@ impl BeatKeeper {
         beat.map(|beat| beat.epoch)
     }
 
-    /// Whether no beat has come for too long.
+    /// Whether no beat has come for too long, or one does not come that is stored.
     pub(super) fn is_silent(&self) -> bool {
-        self.heard.elapsed() > BEAT_TIMEOUT
+        let is_late = |stored: Instant| stored.elapsed() > STORED_TIMEOUT;
+        self.heard.elapsed() > BEAT_TIMEOUT || self.stored.is_some_and(is_late)
     }
 
     /// Writes a beat when none has come for a while, if this node has read the log to its end. The log is read meanwhile.
@@ -300,6 +308,7 @@ impl BeatKeeper {
             self.tried = Instant::now();
             match writing.await {
                 // If nobody knows whether it is stored, it comes or it does not: the stream is read by another connection.
+                Ok(Ok(Some(place))) if place > self.last => self.stored = Some(Instant::now()),
                 Ok(Ok(_) | Err(BeatError::Write(NotStored::Unknown(_)))) | Err(_) => {}
                 Ok(Err(error)) => return Err(error.into()),
             }

@@ -14,12 +14,12 @@ use self::schedule::{FENCE_TIMEOUT, Schedule};
 use self::whole::Whole;
 use super::beat::BeatKeeper;
 use super::counts::StreamCounts;
-use super::entries::{Clock, Entries};
+use super::entries::{Clock, Entries, of_log};
 use super::fault::Fault;
 use super::fill_budget::FillShare;
 use super::homes::Homes;
 use super::link::{BrokerError, Link, Log, ReadUpTo};
-use super::opening::{Backoff, Known, Opening, in_time};
+use super::opening::{Backoff, Known, Leaving, Opening, in_time};
 use super::reader::answer;
 use super::servers::{FeedError, Heard, HeardMessage, Listener, SILENCE_MAX, Stored};
 use super::settings::BrokerInterest;
@@ -69,6 +69,7 @@ pub(super) struct Hearer {
     position: u64,
     anchors: Anchors,
     opening: Opening,
+    leaving: Leaving,
     was_live: bool,
     /// How far it has come since it was opened last.
     stage: Stage,
@@ -101,6 +102,7 @@ impl Hearer {
             position: 0,
             anchors: Anchors::default(),
             opening: Opening::default(),
+            leaving: Leaving::default(),
             was_live: false,
             stage: Stage::Opening,
             link,
@@ -116,12 +118,14 @@ impl Hearer {
             let begun = Instant::now();
             let ended = self.follow().await;
             self.log.note_fault();
+            self.tell_heard(false);
             self.interest.handle_deaf();
             // Homes are told of what is left when the log is open again. Until then others may need the share.
             drop(self.untold.take());
             self.counts.caught_up.set(0);
             // Another source is no fault: the log is opened again at once.
             if let Err(fault) = ended {
+                self.leaving.handle_fault(&fault, &self.link, &self.log);
                 self.handle_fault(&fault);
                 self.rest(backoff.after(begun.elapsed())).await;
             }
@@ -164,6 +168,7 @@ impl Hearer {
             Ok((opened, self.listen(source).await?))
         };
         let ((clock, epoch), mut listener) = in_time(opening).await?;
+        self.leaving.note_opened();
         listener.subscribe(&self.beat.subject);
         self.sids.clear();
         self.interest.handle_listening(epoch);
@@ -229,6 +234,7 @@ impl Hearer {
             anchors: self.anchors.newest_first(),
         };
         let (link, log) = (&self.link, &self.log);
+        let before = Instant::now();
         let opening = self.opening.open(link, log, &mut self.beat, &known);
         let mark = opening.await?;
         if known.epoch != Some(mark.epoch) {
@@ -240,7 +246,16 @@ impl Hearer {
         self.counts.opened.inc();
         self.note_stored(mark.sequence, mark.stored_ns, true);
         self.note_position();
-        Ok((Clock::of(&mark), mark.epoch))
+        Ok((Clock::of(&mark, before), mark.epoch))
+    }
+
+    /// Homes hear whether this node hears the log.
+    fn tell_heard(&self, is_heard: bool) {
+        let stream = self.link.stream_of(&self.log);
+        let hearing = &self.link.state.hearing;
+        hearing.note(self.log.id, &stream, is_heard);
+        let event = LogEvent::Heard(is_heard);
+        self.homes.read_log(of_log(&self.log, self.position, event));
     }
 
     fn note_stored(&mut self, sequence: u64, stored_ns: i128, is_beat: bool) {
@@ -387,6 +402,7 @@ impl Hearer {
                 if schedule.end_fence() {
                     // What was subscribed before it is heard, and so are beats.
                     self.log.note_followed();
+                    self.tell_heard(true);
                     // A new leader answers before it has applied all that it has: it may not have got to our mark yet.
                     self.interest.handle_fence(place.max(self.position));
                 }
@@ -443,6 +459,10 @@ impl Hearer {
             if is_new && said.is_some_and(|said| said != epoch) {
                 // Somebody found a loss that we had no part in. Everything up to here is of the epoch before.
                 return Err(Fault::Changed);
+            }
+            if is_new && said.is_some() {
+                let event = LogEvent::Beat(clock.age_max(stored_ns));
+                self.homes.read_log(of_log(&self.log, sequence, event));
             }
         } else if let Some(channel) = self.entries.channel_of(&stored.subject) {
             is_wanted = self.interest.wants(&channel);

@@ -14,6 +14,7 @@ use async_nats::Subject;
 use async_nats::jetstream::consumer::push::OrderedConfig;
 use async_nats::jetstream::consumer::{DeliverPolicy, Info, IntoConsumerConfig as _};
 use async_nats::jetstream::response::Response;
+use bytes::Bytes;
 use myriad_nats::raw::{Headers, RawConnection, RawError, RawMessage, Sid};
 use serde_json::json;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::vec;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How reply subjects of stored messages begin. They say where a message stands ([`Delivery`]).
 const ACK_PREFIX: &str = "$JS.ACK.";
@@ -33,6 +34,13 @@ const HEARTBEAT: u16 = 100;
 /// Bytes that wait for the owner. By flow control the server sends 32 MiB at most before it waits. It does not count the subjects of
 /// messages, which may have 765 bytes each.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
+/// How long a server may take to answer that there is a consumer, before it is asked again. Without a leader nobody answers, and a request
+/// that was on its way to a leader that has gone is lost.
+const CREATE_PATIENCE: Duration = Duration::from_millis(1_500);
+/// How soon a server is asked again that has said that it cannot make one now.
+const CREATE_PAUSE: Duration = Duration::from_millis(250);
+/// How long it is asked. An election takes 4 to 9 s.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(12);
 /// How often it is looked whether there is room again.
 const ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// Messages that are handed over at once, if so many have come.
@@ -45,8 +53,10 @@ type Batch = Result<Vec<RawMessage>, FeedError>;
 pub(super) struct Consumer {
     batches: UnboundedReceiver<Batch>,
     batch: vec::IntoIter<RawMessage>,
-    /// Where the server wants to be told that its messages so far have been read.
-    flow_replies: UnboundedSender<Subject>,
+    /// What is to be published by the connection.
+    outgoing: UnboundedSender<Outgoing>,
+    /// The question for the consumer. It names the consumer, so that it may be asked again.
+    question: Outgoing,
     waiting_bytes: Arc<AtomicUsize>,
     /// The subscription to the answer that there is a consumer.
     created_sid: Sid,
@@ -58,12 +68,16 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Begins at a place. Whether the server lets us is known with the first message.
+    /// Asks for a consumer that begins at a place, named as its inbox. Whether there is one, [`Consumer::created`] tells, or the first
+    /// message does.
     pub(super) fn open(mut connection: RawConnection, stream: &str, first: u64) -> Self {
         let (messages, created) = (connection.new_inbox(), connection.new_inbox());
         connection.subscribe(&messages);
+        let name = messages.rsplit('.').next().unwrap_or_default().to_owned();
+        let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
         let config = OrderedConfig {
             deliver_subject: messages,
+            name: Some(name),
             deliver_policy: DeliverPolicy::ByStartSequence {
                 start_sequence: first,
             },
@@ -71,27 +85,29 @@ impl Consumer {
             ..OrderedConfig::default()
         };
         let config = config.into_consumer_config();
-        let question = json!({ "stream_name": stream, "config": config });
+        let config = json!({ "stream_name": stream, "config": config });
         let created_sid = connection.subscribe(&created);
-        connection.publish(
-            &format!("$JS.API.CONSUMER.CREATE.{stream}"),
-            Some(&created),
-            question.to_string().as_bytes(),
-        );
+        let question = Outgoing {
+            subject: subject.into(),
+            reply: Some(created),
+            payload: config.to_string().into(),
+        };
+        question.publish(&mut connection);
         let (handed, batches) = unbounded_channel();
-        let (flow_replies, replies_asked) = unbounded_channel();
+        let (outgoing, to_publish) = unbounded_channel();
         let waiting_bytes = Arc::default();
         let pump = Pump {
             connection,
             batches: handed,
-            flow_replies: replies_asked,
+            outgoing: to_publish,
             waiting_bytes: Arc::clone(&waiting_bytes),
         };
         tokio::spawn(pump.run());
         Self {
             batches,
             batch: Vec::new().into_iter(),
-            flow_replies,
+            outgoing,
+            question,
             waiting_bytes,
             created_sid,
             count: 0,
@@ -100,10 +116,59 @@ impl Consumer {
         }
     }
 
+    /// Waits until there is a consumer, and asks again for one that does not come.
+    ///
+    /// # Errors
+    /// The server does not let us, or nobody answers.
+    pub(super) async fn created(&mut self) -> Result<(), FeedError> {
+        let deadline = Instant::now() + CREATE_TIMEOUT;
+        let mut again = Instant::now() + CREATE_PATIENCE;
+        let mut last = NotMade::Later(FeedError::make(&"there is no answer"));
+        let mut early = Vec::new();
+        loop {
+            let Ok(batch) = timeout_at(again.min(deadline), self.batches.recv()).await else {
+                if Instant::now() >= deadline {
+                    return Err(last.into());
+                }
+                // If the task has ended, the next batch says why.
+                let _ = self.outgoing.send(self.question.clone());
+                again = Instant::now() + CREATE_PATIENCE;
+                continue;
+            };
+            let mut is_made = false;
+            for message in batch.unwrap_or(Err(FeedError::Cut))? {
+                if message.sid != self.created_sid {
+                    early.push(message);
+                    continue;
+                }
+                self.note_taken(&message);
+                match made(&message) {
+                    Ok(()) => is_made = true,
+                    Err(NotMade::Later(why)) => {
+                        last = NotMade::Later(why);
+                        again = Instant::now() + CREATE_PAUSE;
+                    }
+                    Err(NotMade::Never(why)) => return Err(why),
+                }
+            }
+            if is_made {
+                self.batch = early.into_iter();
+                self.heard = Instant::now();
+                return Ok(());
+            }
+        }
+    }
+
+    /// A message does not wait any more.
+    fn note_taken(&self, message: &RawMessage) {
+        self.waiting_bytes
+            .fetch_sub(bytes_of(message), Ordering::Relaxed);
+    }
+
     fn take(&mut self, message: RawMessage) -> Result<Option<Stored>, FeedError> {
         self.heard = Instant::now();
         if message.sid == self.created_sid {
-            return made(&message).map(|()| None);
+            return Ok(made(&message).map(|()| None)?);
         }
         let reply = message.reply.as_deref().unwrap_or_default();
         if let Some(words) = reply.strip_prefix(ACK_PREFIX) {
@@ -169,7 +234,11 @@ impl Consumer {
         // Whoever has guessed our inbox must not have us publish anywhere.
         if let Some(subject) = asked.filter(|subject| is_flow_reply(subject)) {
             // If the task has ended, the next batch says why.
-            let _ = self.flow_replies.send(subject);
+            let _ = self.outgoing.send(Outgoing {
+                subject,
+                reply: None,
+                payload: Bytes::new(),
+            });
         }
         Ok(())
     }
@@ -179,8 +248,7 @@ impl Feed for Consumer {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Stored, FeedError>> {
         loop {
             while let Some(message) = self.batch.next() {
-                self.waiting_bytes
-                    .fetch_sub(bytes_of(&message), Ordering::Relaxed);
+                self.note_taken(&message);
                 if let Some(stored) = self.take(message)? {
                     return Poll::Ready(Ok(stored));
                 }
@@ -195,11 +263,25 @@ impl Feed for Consumer {
     }
 }
 
+/// A message to be published.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    subject: Subject,
+    reply: Option<String>,
+    payload: Bytes,
+}
+
+impl Outgoing {
+    fn publish(&self, connection: &mut RawConnection) {
+        connection.publish(&self.subject, self.reply.as_deref(), &self.payload);
+    }
+}
+
 /// Reads a connection until it is lost, or nobody takes what it reads.
 struct Pump {
     connection: RawConnection,
     batches: UnboundedSender<Batch>,
-    flow_replies: UnboundedReceiver<Subject>,
+    outgoing: UnboundedReceiver<Outgoing>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
@@ -210,8 +292,8 @@ impl Pump {
             tokio::select! {
                 // In an order that is always the same: each reply was asked for by a message, and messages may come without end.
                 biased;
-                subject = self.flow_replies.recv() => match subject {
-                    Some(subject) => self.connection.publish(&subject, None, b""),
+                outgoing = self.outgoing.recv() => match outgoing {
+                    Some(outgoing) => outgoing.publish(&mut self.connection),
                     None => return,
                 },
                 first = self.connection.next(), if has_room => {
@@ -261,17 +343,37 @@ fn is_flow_reply(subject: &str) -> bool {
     subject.starts_with(FLOW_PREFIX) && subject.bytes().all(|byte| byte > b' ')
 }
 
+/// Why there is no consumer.
+#[derive(Debug)]
+enum NotMade {
+    /// Servers have no leader, or are too busy.
+    Later(FeedError),
+    Never(FeedError),
+}
+
+impl From<NotMade> for FeedError {
+    fn from(not_made: NotMade) -> Self {
+        match not_made {
+            NotMade::Later(why) | NotMade::Never(why) => why,
+        }
+    }
+}
+
 /// Whether there is a consumer now.
-fn made(answer: &RawMessage) -> Result<(), FeedError> {
+fn made(answer: &RawMessage) -> Result<(), NotMade> {
     let block = answer.headers.as_deref().unwrap_or_default();
     if let Some(status) = status_of(block) {
-        return Err(FeedError::make(&format_args!("status {status}")));
+        let why = FeedError::make(&format_args!("status {status}"));
+        return Err(NotMade::Later(why));
     }
     let answer: Result<Response<Info>, _> = serde_json::from_slice(&answer.payload);
     match answer {
         Ok(Response::Ok(_)) => Ok(()),
-        Ok(Response::Err { error }) => Err(FeedError::make(&error)),
-        Err(error) => Err(FeedError::make(&error)),
+        Ok(Response::Err { error }) if error.code() >= 500 => {
+            Err(NotMade::Later(FeedError::make(&error)))
+        }
+        Ok(Response::Err { error }) => Err(NotMade::Never(FeedError::make(&error))),
+        Err(error) => Err(NotMade::Never(FeedError::make(&error))),
     }
 }
 

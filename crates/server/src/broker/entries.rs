@@ -6,7 +6,7 @@ use super::link::{Link, Log};
 use super::live::{self, Taken};
 use super::remarks::Remark;
 use super::servers::Stored;
-use myriad_shard::LogEvent;
+use myriad_shard::{LogEntry, LogEvent};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,22 +19,46 @@ pub(super) const SPOILED: &str = "its headers are no headers of NATS";
 pub(super) struct Clock {
     /// The time of the last mark.
     pub(super) stored_ns: i128,
+    /// When it was known here that the mark is stored.
     at: Instant,
+    /// A time before the mark was stored.
+    before: Instant,
 }
 
 impl Clock {
-    pub(super) fn of(mark: &Mark) -> Self {
+    /// Of a mark that was stored since `before`.
+    pub(super) fn of(mark: &Mark, before: Instant) -> Self {
         Self {
             stored_ns: mark.stored_ns,
             at: Instant::now(),
+            before,
         }
     }
 
     /// How old a message is, by the servers' clocks alone: those of nodes may be wrong.
     pub(super) fn age(self, stored_ns: i128) -> Duration {
-        let elapsed = i128::try_from(self.at.elapsed().as_nanos()).unwrap_or(i128::MAX);
+        self.age_since(self.at, stored_ns)
+    }
+
+    /// A message is not older than that.
+    pub(super) fn age_max(self, stored_ns: i128) -> Duration {
+        self.age_since(self.before, stored_ns)
+    }
+
+    fn age_since(self, mark: Instant, stored_ns: i128) -> Duration {
+        let elapsed = i128::try_from(mark.elapsed().as_nanos()).unwrap_or(i128::MAX);
         let age = self.stored_ns.saturating_add(elapsed) - stored_ns;
         u64::try_from(age).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+}
+
+/// What homes are told of a log itself, whatever they have read of it.
+pub(super) fn of_log(log: &Log, offset: u64, event: LogEvent) -> LogEntry {
+    LogEntry {
+        log: log.id,
+        channel: None,
+        offset,
+        event,
     }
 }
 
@@ -83,7 +107,10 @@ impl Entries {
             Err(error) => return self.unreadable(Some(channel), &error),
         };
         if envelope.content.is_none() {
-            return LogEvent::Removed(channel.into());
+            return LogEvent::Removed {
+                channel: channel.into(),
+                behind: envelope.behind,
+            };
         }
         match live::take_in(&*self.homes, &self.link.node, channel, envelope).await {
             Taken::Submission(submission) => LogEvent::Publication(submission, age),
@@ -116,8 +143,10 @@ mod tests {
         let clock = Clock {
             stored_ns: 10_000_000_000,
             at: Instant::now(),
+            before: Instant::now(),
         };
         assert!(clock.age(4_000_000_000) >= Duration::from_secs(6));
+        assert!(clock.age_max(4_000_000_000) >= clock.age(4_000_000_000));
         assert_eq!(clock.age(i128::MAX / 2), Duration::ZERO);
     }
 }

@@ -3,28 +3,29 @@
 use super::asker::Asker;
 use super::consumer::Consumer;
 use super::direct;
-use super::link::START_TIMEOUT;
-use super::link::{BrokerError, Log};
+use super::link::{BrokerError, Log, START_PAUSE, START_TIMEOUT};
 use super::listening::Republishing;
 use super::servers::{
-    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, Servers, Stored,
-    ToStore, Way, Which,
+    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, Part, Servers,
+    Stored, ToStore, Way, Which,
 };
 use super::storer::Storer;
 use super::stream::ensure;
-use super::{BrokerSettings, State, leader};
+use super::{BrokerSettings, State, leader, moving};
 use crate::nats::{headers, is_connected};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Says};
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{AccountErrorKind, Context, ContextBuilder};
 use async_nats::{Client, Event};
 use futures_util::future::BoxFuture;
 use myriad_broker::{Extent, Subjects};
 use myriad_nats::raw::RawConnection;
 use myriad_nats::{Nats, NatsError};
-use myriad_shard::Told;
-use std::sync::Arc;
+use myriad_shard::{Namespaces, Told};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// How long a request to JetStream may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,6 +56,10 @@ pub(super) struct Jetstream {
     /// For connections that hear streams.
     nats: Nats,
     name: String,
+    /// By stream: the id of the server by which it was heard last.
+    heard_by: Mutex<HashMap<String, String>>,
+    /// By which questions are asked.
+    reads: Client,
 }
 
 impl Jetstream {
@@ -65,6 +70,7 @@ impl Jetstream {
     pub(super) async fn connect(
         settings: &BrokerSettings,
         node: &str,
+        namespaces: &Namespaces,
         state: &Arc<State>,
     ) -> Result<Self, BrokerError> {
         settings.nats.check()?;
@@ -73,11 +79,14 @@ impl Jetstream {
         let live = connect(settings, &format!("myriad {node}{LIVE}"), None).await?;
         let name = format!("myriad {node} stores");
         let storer = Storer::connect(&settings.nats, name).await?;
+        let moved = [&client, &reads, &live].map(Client::clone);
+        tokio::spawn(moving::keep_away(moved, settings.nats.avoided.clone()));
         state.counts.set_connected(true);
         let reading = context_of(&reads);
         await_jetstream(&reading).await?;
         let subjects = settings.subjects.clone();
-        let nodes = Nodes::new(client.clone(), subjects.clone(), node.to_owned());
+        let says = Says::new(namespaces, Arc::clone(state));
+        let nodes = Nodes::new(client.clone(), subjects.clone(), node.to_owned(), says);
         Ok(Self {
             storer,
             publishing: context_of(&client),
@@ -90,6 +99,8 @@ impl Jetstream {
             asker: Asker::new(settings.nats.clone(), format!("myriad {node} asks")),
             nats: settings.nats.clone(),
             name: format!("myriad {node}"),
+            heard_by: Mutex::default(),
+            reads,
         })
     }
 
@@ -109,7 +120,14 @@ impl Jetstream {
         let name = format!("{} {stream}", self.name);
         let found = self.client.server_info().connect_urls;
         let connection = self.nats.connect_raw_or(&name, &found).await;
-        connection.map_err(|error| FeedError::make(&error))
+        let connection = connection.map_err(|error| FeedError::make(&error))?;
+        let id = connection.server_id().to_owned();
+        self.lock_heard_by().insert(stream.to_owned(), id);
+        Ok(connection)
+    }
+
+    fn lock_heard_by(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.heard_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ask_extent(&self, log: &Log) -> Result<Extent, FeedError> {
@@ -156,7 +174,9 @@ impl Servers for Jetstream {
         Box::pin(async move {
             let stream = self.stream_of(log);
             let connection = self.connect_to(&stream).await?;
-            let feed: Box<dyn Feed> = Box::new(Consumer::open(connection, &stream, first));
+            let mut consumer = Consumer::open(connection, &stream, first);
+            consumer.created().await?;
+            let feed: Box<dyn Feed> = Box::new(consumer);
             Ok(feed)
         })
     }
@@ -226,6 +246,19 @@ impl Servers for Jetstream {
         })
     }
 
+    fn leave_server(&self, log: &Log, part: Part) {
+        let stream = self.stream_of(log);
+        let id = match part {
+            Part::Feed => self.lock_heard_by().get(&stream).cloned(),
+            Part::Questions => Some(self.reads.server_info().server_id),
+        };
+        if let Some(id) = id.filter(|id| self.nats.avoided.add(id)) {
+            tracing::warn!(
+                "nothing of stream {stream} comes by NATS server {id}: this node goes to another one"
+            );
+        }
+    }
+
     fn tell(&self, told: Told) {
         self.nodes.tell(told);
     }
@@ -250,19 +283,31 @@ async fn connect(
     settings.nats.connect_with(options).await
 }
 
+/// Whether servers that say this may answer soon: while they elect a leader they say that they are not available.
+fn may_come(error: &AccountErrorKind) -> bool {
+    match error {
+        AccountErrorKind::TimedOut => true,
+        AccountErrorKind::JetStream(said) => {
+            said.code() >= 500 && said.error_code() != ErrorCode::CLUSTER_REQUIRED
+        }
+        // Nobody listens where JetStream is asked: it is off, or this server does not reach the others yet.
+        AccountErrorKind::JetStreamUnavailable => true,
+        AccountErrorKind::Other => false,
+    }
+}
+
 /// Servers that have just started have no leader that would answer.
 async fn await_jetstream(context: &Context) -> Result<(), BrokerError> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match context.query_account().await {
             Ok(_) => return Ok(()),
-            Err(error)
-                if Instant::now() >= deadline || error.kind() != AccountErrorKind::TimedOut =>
-            {
+            Err(error) if Instant::now() >= deadline || !may_come(&error.kind()) => {
                 return Err(BrokerError::JetStream(error.to_string()));
             }
             Err(error) => {
-                tracing::info!("JetStream does not answer yet ({error}); it is asked again")
+                tracing::info!("JetStream does not answer yet ({error}); it is asked again");
+                sleep(START_PAUSE).await;
             }
         }
     }

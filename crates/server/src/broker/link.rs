@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long a server that starts waits for its streams.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
-const START_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const START_PAUSE: Duration = Duration::from_secs(1);
 /// What was measured of a log that has been silent for longer says nothing of it: beats come each 10 s.
 const RATE_LIFE: Duration = Duration::from_secs(60);
 /// Messages of a channel that its stream keeps beyond twice its history. A node that reads late, or starts, must not find that the
@@ -40,14 +40,14 @@ pub enum BrokerError {
     )]
     JetStream(String),
     /// A stream cannot be made now.
-    #[error(
-        "stream {stream} cannot be made: {why}; with broker-replicas = {replicas} the NATS cluster needs as many servers"
-    )]
+    #[error("stream {stream} cannot be made: {why}; {}", cause.advice(*.replicas))]
     NoStream {
         /// Its name.
         stream: String,
         /// What JetStream says.
         why: String,
+        /// What that means.
+        cause: NoStreamCause,
         /// On how many servers it is wanted.
         replicas: usize,
     },
@@ -59,6 +59,36 @@ pub enum BrokerError {
         /// What is wrong, and what to do.
         why: String,
     },
+}
+
+/// Why a stream cannot be made now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoStreamCause {
+    /// No server answers for all, or for the stream.
+    NoLeader,
+    /// There are fewer servers than the stream wants.
+    TooFewServers,
+    /// The servers have no room for it.
+    NoRoom,
+    /// Something else.
+    Other,
+}
+
+impl NoStreamCause {
+    fn advice(self, replicas: usize) -> String {
+        match self {
+            Self::NoLeader => {
+                "JetStream has no leader now: more than half of its servers have to be there, and to reach each other".to_owned()
+            }
+            Self::TooFewServers => format!(
+                "with broker-replicas = {replicas} the NATS cluster needs as many servers with JetStream: start the others"
+            ),
+            Self::NoRoom => {
+                "the NATS servers have no room left: look at their disks, and at max_file_store and the limits of the account".to_owned()
+            }
+            Self::Other => "look at the log of the NATS servers".to_owned(),
+        }
+    }
 }
 
 /// Why there is no connection, and what to do: most reasons say so themselves.

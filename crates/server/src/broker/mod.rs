@@ -22,6 +22,7 @@ mod direct;
 mod entries;
 mod fault;
 mod fill_budget;
+mod hearing;
 mod homes;
 mod jetstream;
 mod leader;
@@ -29,7 +30,9 @@ mod link;
 mod listening;
 mod live;
 mod looking;
+mod moving;
 mod opening;
+mod pause;
 #[cfg(test)]
 mod played;
 mod publisher;
@@ -43,7 +46,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use link::BrokerError;
+pub use link::{BrokerError, NoStreamCause};
 pub(crate) use settings::{BROKER_PREFIX_DEFAULT, BrokerInterest, BrokerSettings};
 
 use crate::control::Cluster;
@@ -51,6 +54,7 @@ use crate::error::ServerError;
 use crate::mailbox::{Letters, Mailbox, mailbox};
 use crate::nodes::Nodes;
 use counts::BrokerCounts;
+use hearing::Hearing;
 use homes::Homes;
 use jetstream::Jetstream;
 use link::Link;
@@ -86,6 +90,8 @@ pub(crate) struct State {
     logs: usize,
     /// Logs that have been read to their ends in their present epochs.
     live: AtomicUsize,
+    /// Whether this node hears its logs.
+    pub(crate) hearing: Hearing,
     /// Its figures.
     pub(crate) counts: BrokerCounts,
     /// Whether the thread is to end when it has published what it was given.
@@ -238,7 +244,7 @@ async fn open(
     state: Arc<State>,
 ) -> Result<Opened, ServerError> {
     let (tasks, letters) = mailbox().map_err(ServerError::system("make a pipe"))?;
-    let connecting = Jetstream::connect(&settings, &node, &state).await;
+    let connecting = Jetstream::connect(&settings, &node, &namespaces, &state).await;
     let servers = Arc::new(connecting.map_err(ServerError::Broker)?);
     let random = || crate::shards::random_bits().ok();
     let link = Link::new(

@@ -4,18 +4,20 @@ use super::beat::{BeatKeeper, Mark, StoredBeats};
 use super::fault::Fault;
 use super::link::{Link, Log, ReadUpTo};
 use super::looking::{Doubt, Doubts, Found, is_pause, look_for};
-use super::servers::FeedError;
+use super::servers::{FeedError, Part};
 use myriad_broker::{Anchor, Anchors, Extent};
 use myriad_shard::Epoch;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Opening a log takes a few requests.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two attempts to open a log.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(2);
+/// A server that has answered nothing for so long is left.
+const UNANSWERED_MAX: Duration = Duration::from_secs(10);
 
 /// The pauses between attempts to open a log: each is twice as long as the one before it, until an attempt lasts.
 #[derive(Debug)]
@@ -34,6 +36,38 @@ impl Backoff {
             (self.0 * 2).min(RETRY_MAX)
         };
         self.0
+    }
+}
+
+/// When a server is left that says nothing.
+///
+/// One that has lost its cluster takes connections and keeps them. Without a leader nobody answers either, but an election is over in 9 s.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    /// Since when nobody has answered who was asked to open the log.
+    unanswered: Option<Instant>,
+}
+
+impl Leaving {
+    /// The log was opened.
+    pub(super) fn note_opened(&mut self) {
+        self.unanswered = None;
+    }
+
+    /// The log was not opened, or is not heard any more.
+    pub(super) fn handle_fault(&mut self, fault: &Fault, link: &Link, log: &Log) {
+        match fault.silence() {
+            None => {}
+            Some(Part::Feed) => link.servers.leave_server(log, Part::Feed),
+            Some(Part::Questions) => {
+                let now = Instant::now();
+                let since = *self.unanswered.get_or_insert(now);
+                if since.elapsed() >= UNANSWERED_MAX {
+                    self.unanswered = Some(now);
+                    link.servers.leave_server(log, Part::Questions);
+                }
+            }
+        }
     }
 }
 

@@ -45,6 +45,13 @@ impl Peer {
         line.trim_end().to_owned()
     }
 
+    /// The next line; none at the end of the connection.
+    pub(super) async fn line_or_end(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let count = self.0.read_line(&mut line).await.unwrap_or(0);
+        (count > 0).then(|| line.trim_end().to_owned())
+    }
+
     /// The client subscribes to an inbox of its own: returns that.
     pub(super) async fn subscribed(&mut self) -> String {
         let line = self.line().await;

@@ -3,8 +3,10 @@
 use super::answers::Waiter;
 use super::beat::{LastBeat, StoredBeats};
 use super::counts::Outcome;
+use super::hearing::Said;
 use super::homes::Homes;
 use super::link::{Link, Log};
+use super::pause::Pause;
 use super::reader::{answer, answer_in};
 use super::servers::{ToStore, Way};
 use super::store::{self, Order, Pending};
@@ -78,6 +80,7 @@ pub(super) async fn run(link: Arc<Link>, homes: Arc<dyn Homes>, mut letters: Let
         lines: link.logs.iter().map(|_| Line::new(UNDER_WAY_MAX)).collect(),
         live: Line::new(UNDER_WAY_MAX),
         serial: 0,
+        pause: Pause::new(),
         link,
         homes,
     };
@@ -125,6 +128,7 @@ struct Publisher {
     live: Line<Live>,
     /// Of the last message.
     serial: u64,
+    pause: Pause,
 }
 
 impl Publisher {
@@ -176,6 +180,9 @@ impl Publisher {
     }
 
     fn handle_submission(&mut self, submission: Submission) {
+        if submission.idempotency_key.is_some() && self.pause.may_be_old(Instant::now()) {
+            return self.refuse(submission.asker.map(Waiter::Publisher));
+        }
         let log = self.log_of(&submission.channel);
         let log = log.filter(|_| !submission.skip_history);
         let servers = &self.link.servers;
@@ -238,6 +245,7 @@ impl Publisher {
             content: Some(content),
             delta,
             version: (version, version_epoch),
+            behind: None,
             // JetStream remembers it, by the message's id.
             key: None,
             origin: Some(origin),
@@ -288,6 +296,7 @@ impl Publisher {
             content: Some(submission.content),
             delta: submission.delta,
             version: (submission.version, submission.version_epoch),
+            behind: None,
             key: submission.idempotency_key,
             origin: Some(origin),
         };
@@ -358,6 +367,8 @@ impl Publisher {
     /// Answers those who have waited long enough, and refuses all that wait while there is no connection.
     fn check(&mut self, under_way: &UnderWay) {
         let now = Instant::now();
+        self.pause.note(now);
+        self.say_whether_it_hears();
         let servers = &self.link.servers;
         let (can_store, can_send) = (servers.can_store(), servers.can_send());
         let counts = &self.link.state.counts;
@@ -378,6 +389,17 @@ impl Publisher {
         self.link.state.counts.set_under_way(count);
         for waiter in refused {
             self.refuse(waiter);
+        }
+    }
+
+    fn say_whether_it_hears(&self) {
+        match self.link.state.hearing.take_said() {
+            Some(Said::Deaf(stream, duration)) => tracing::warn!(
+                "this node hears nothing of stream {stream} for {} s: its clients get nothing new, and /healthz says so",
+                duration.as_secs()
+            ),
+            Some(Said::Hears) => tracing::info!("this node hears all streams again"),
+            None => {}
         }
     }
 

@@ -5,11 +5,11 @@
 use super::answers::Waiter;
 use super::beat::{BeatKeeper, StoredBeats};
 use super::counts::StreamCounts;
-use super::entries::{Clock, Entries, SPOILED};
+use super::entries::{Clock, Entries, SPOILED, of_log};
 use super::fault::Fault;
 use super::homes::Homes;
 use super::link::{Link, Log, ReadUpTo};
-use super::opening::{Backoff, Known, Opening, in_time};
+use super::opening::{Backoff, Known, Leaving, Opening, in_time};
 use super::servers::{FeedError, SILENCE_MAX, Stored};
 use myriad_broker::{Anchor, Opened, Reading, Step};
 use myriad_shard::{Epoch, LogEntry, LogEvent, NotPublished, Position};
@@ -20,6 +20,43 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// Homes hear at least this often how far their node has read, where what it read is about no channel of theirs.
 const TELL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What was acknowledged comes within milliseconds. If nothing at all has come in so many ticks, it does not come: the consumer reads a copy
+/// of the stream that has lost the others. Ticks, because a node that stood still has had no time to read.
+const STUCK_TICKS: u32 = 80;
+
+/// How far a log was read that is known to go further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unread {
+    position: u64,
+    acknowledged: u64,
+}
+
+/// Counts the ticks in which nothing came of a log that is known to go further.
+#[derive(Debug, Default)]
+struct Stuck {
+    at: u64,
+    ticks: u32,
+}
+
+impl Stuck {
+    /// A tick. Whether the log has stood there for too long.
+    fn is_late(&mut self, unread: Option<Unread>) -> bool {
+        match unread {
+            Some(unread) if self.is_at(unread) => self.ticks += 1,
+            Some(Unread { position, .. }) => {
+                (self.at, self.ticks) = (position, 0);
+            }
+            None => (self.at, self.ticks) = (u64::MAX, 0),
+        }
+        self.ticks >= STUCK_TICKS
+    }
+
+    /// Whether the log was read so far when it was looked at last.
+    fn is_at(&self, unread: Unread) -> bool {
+        self.at == unread.position
+    }
+}
 
 /// Reads one log.
 pub(super) struct Reader {
@@ -33,6 +70,7 @@ pub(super) struct Reader {
     beat: BeatKeeper,
     was_live: bool,
     opening: Opening,
+    leaving: Leaving,
     counts: StreamCounts,
 }
 
@@ -54,6 +92,7 @@ impl Reader {
             told: 0,
             was_live: false,
             opening: Opening::default(),
+            leaving: Leaving::default(),
         }
     }
 
@@ -64,6 +103,8 @@ impl Reader {
             let begun = Instant::now();
             let Err(fault) = self.follow().await;
             self.log.note_fault();
+            self.tell_heard(false);
+            self.leaving.handle_fault(&fault, &self.link, &self.log);
             self.counts.caught_up.set(0);
             let name = self.link.stream_of(&self.log);
             tracing::warn!("stream {name} cannot be read: {fault}; it is opened again");
@@ -80,6 +121,9 @@ impl Reader {
             Ok((clock, link.servers.follow(&log, first).await?))
         };
         let (clock, mut feed) = in_time(opening).await?;
+        self.tell_heard(true);
+        self.leaving.note_opened();
+        let mut stuck = Stuck::default();
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let jitter = Duration::from_millis((link.random)().unwrap_or(0) % 2_000);
@@ -93,7 +137,16 @@ impl Reader {
                     if self.log.is_suspect() {
                         return Err(Fault::Changed);
                     }
-                    if feed.is_silent() {
+                    if stuck.is_late(self.unread()) {
+                        // Nothing is stuck that waits here.
+                        while let Some(message) = feed.next_now()? {
+                            self.handle_message(message, clock).await?;
+                        }
+                        if let Some(unread) = self.unread().filter(|unread| stuck.is_at(*unread)) {
+                            return Err(FeedError::Stuck(unread.acknowledged).into());
+                        }
+                    }
+                    if feed.is_silent() || self.beat.is_silent() {
                         while let Some(message) = feed.next_now()? {
                             self.handle_message(message, clock).await?;
                         }
@@ -112,6 +165,16 @@ impl Reader {
         }
     }
 
+    /// What the stream has acknowledged of this node, and this node has not read.
+    fn unread(&self) -> Option<Unread> {
+        let (known, position) = (self.log.known_up_to(), self.reading.position());
+        let is_unread = known.epoch == self.reading.epoch() && known.position > position;
+        is_unread.then_some(Unread {
+            position,
+            acknowledged: known.position,
+        })
+    }
+
     /// Opens the stream, and writes a mark at its end.
     async fn open(&mut self) -> Result<Clock, Fault> {
         let known = Known {
@@ -120,9 +183,10 @@ impl Reader {
             anchors: self.reading.anchors(),
         };
         let (link, log) = (&self.link, &self.log);
+        let before = Instant::now();
         let opening = self.opening.open(link, log, &mut self.beat, &known);
         let mark = opening.await?;
-        let clock = Clock::of(&mark);
+        let clock = Clock::of(&mark, before);
         let mut steps = Vec::new();
         let opened = Opened {
             epoch: mark.epoch,
@@ -165,6 +229,10 @@ impl Reader {
             self.reading.handle_entry(sequence, event, &mut steps);
         }
         let stored_ns = message.stored_ns;
+        if is_beat {
+            let event = LogEvent::Beat(clock.age_max(stored_ns));
+            self.homes.read_log(of_log(&self.log, sequence, event));
+        }
         let anchor = Anchor {
             sequence,
             stored_ns,
@@ -231,7 +299,7 @@ impl Reader {
     fn tell(&mut self, offset: u64, event: LogEvent) {
         let is_of_one = matches!(
             event,
-            LogEvent::Publication(..) | LogEvent::Removed(_) | LogEvent::LostIn(_)
+            LogEvent::Publication(..) | LogEvent::Removed { .. } | LogEvent::LostIn(_)
         );
         if !is_of_one {
             self.told = offset;
@@ -246,6 +314,15 @@ impl Reader {
             offset,
             event,
         });
+    }
+
+    /// Homes hear whether this node hears the log.
+    fn tell_heard(&self, is_heard: bool) {
+        let stream = self.link.stream_of(&self.log);
+        let hearing = &self.link.state.hearing;
+        hearing.note(self.log.id, &stream, is_heard);
+        let (position, event) = (self.reading.position(), LogEvent::Heard(is_heard));
+        self.homes.read_log(of_log(&self.log, position, event));
     }
 
     /// Homes that heard nothing of late hear how far the log has been read: a subscriber may come from a node that has read as far.

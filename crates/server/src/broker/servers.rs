@@ -37,6 +37,15 @@ pub(super) enum Way {
     Reading,
 }
 
+/// A part of what a node hears of a stream, or asks, by connections of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The messages of the stream.
+    Feed,
+    /// What is asked about it.
+    Questions,
+}
+
 /// A message as it stands in a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
@@ -131,6 +140,9 @@ pub(super) enum FeedError {
     Cut,
     #[error("the consumer has been silent for {0} s")]
     Silent(u64),
+    /// The place of a message.
+    #[error("nothing comes, though the stream has stored a message of this node at place {0}")]
+    Stuck(u64),
     #[error("a message cannot be looked at: {0}")]
     Look(String),
     #[error("the stream cannot be looked at: {0}")]
@@ -306,7 +318,7 @@ pub(super) trait Servers: Debug + Send + Sync {
     /// Follows a log's stream from a place on.
     ///
     /// # Errors
-    /// No server can be reached. A refusal may come as the first error of the feed.
+    /// No server can be reached, or none makes a consumer.
     fn follow<'a>(
         &'a self,
         log: &'a Log,
@@ -362,6 +374,9 @@ pub(super) trait Servers: Debug + Send + Sync {
 
     /// Sends a message that no stream keeps. False if it has not left.
     fn send(&self, message: ToStore) -> BoxFuture<'_, bool>;
+
+    /// The server says nothing by which this comes: another one is to be tried.
+    fn leave_server(&self, log: &Log, part: Part);
 
     /// Tells the other nodes.
     fn tell(&self, told: Told);

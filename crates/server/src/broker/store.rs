@@ -54,8 +54,14 @@ pub(super) struct Pending {
 
 /// Where a message with an order goes.
 enum Place {
-    /// Behind this message of its channel, 0 if there is none, with this version.
-    Behind(u64, Version),
+    /// Behind this message of its channel, 0 if there is none.
+    Behind {
+        sequence: u64,
+        /// The version that it gets.
+        version: Version,
+        /// The last publication of the channel, also of one whose history was removed; none if nobody said it.
+        publication: Option<u64>,
+    },
     /// It stands there, or is left out because of what does.
     Taken { sequence: u64, is_ours: bool },
 }
@@ -120,8 +126,13 @@ async fn attempt(link: &Link, pending: &Pending, tried: &mut Option<u64>) -> Att
     let mut behind = None;
     if pending.order != Order::Any {
         match place(link, pending, *tried).await {
-            Ok(Place::Behind(sequence, version)) => {
+            Ok(Place::Behind {
+                sequence,
+                version,
+                publication,
+            }) => {
                 envelope.version = version;
+                envelope.behind = publication.filter(|_| pending.order == Order::Removal);
                 behind = Some(sequence);
                 *tried = behind;
             }
@@ -168,14 +179,23 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
         }
     }
     let last = look(Which::LastOf(subject)).await?;
-    let version = last.as_ref().and_then(version_of);
-    let version = version.unwrap_or((0, "".into()));
-    let sequence = last.map_or(0, |last| last.sequence);
+    let said = last.as_ref().and_then(envelope_in);
+    let sequence = last.as_ref().map_or(0, |last| last.sequence);
+    let publication = match &said {
+        Some(said) if said.content.is_none() => said.behind,
+        _ => Some(sequence),
+    };
+    let version = said.map_or((0, "".into()), |said| said.version);
+    let behind = |version| Place::Behind {
+        sequence,
+        version,
+        publication,
+    };
     if pending.order == Order::Removal {
-        return Ok(Place::Behind(sequence, version));
+        return Ok(behind(version));
     }
     Ok(match version_behind(&version, &pending.envelope.version) {
-        Some(version) => Place::Behind(sequence, version),
+        Some(version) => behind(version),
         None => Place::Taken {
             sequence,
             is_ours: false,
@@ -186,10 +206,6 @@ async fn place(link: &Link, pending: &Pending, tried: Option<u64>) -> Result<Pla
 fn envelope_in(stored: &Stored) -> Option<Envelope> {
     let is_whole = !stored.is_spoiled;
     is_whole.then(|| stored.envelope().ok()).flatten()
-}
-
-fn version_of(stored: &Stored) -> Option<Version> {
-    envelope_in(stored).map(|envelope| envelope.version)
 }
 
 /// Whether a node sent a stored message, and with this serial.

@@ -21,6 +21,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// How long an acknowledgement may take: without a leader nobody answers.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server that has answered nothing for so long, and not these many messages, may have lost its cluster: another one is tried. Without a
+/// leader none answers either, for 4 to 9 s: then this does no harm.
+const UNANSWERED_MAX: Duration = Duration::from_secs(6);
+const UNANSWERED_MIN: usize = 2;
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(250);
 /// A connection that ends sooner than this is not made again at once.
@@ -146,11 +150,24 @@ impl StoringTask {
             if !newer.is_empty() {
                 found = newer.to_vec();
             }
+            let server = storing.connection.server_id().to_owned();
             drop(storing);
-            self.note(false);
-            tracing::warn!(
-                "the broker is disconnected ({why}): clients stay, publications are refused until it is back"
-            );
+            match why {
+                Ending::Lost(why) => {
+                    self.note(false);
+                    tracing::warn!(
+                        "the broker is disconnected ({why}): clients stay, publications are refused until it is back"
+                    );
+                }
+                // Publications wait until they are over: the next server may take them.
+                Ending::Unanswered => {
+                    self.nats.avoided.add(&server);
+                    tracing::warn!(
+                        "NATS server {server} has stored nothing for {} s: this node goes to another one",
+                        UNANSWERED_MAX.as_secs()
+                    );
+                }
+            }
             let was_short = begun.elapsed() < LIFE_MIN;
             let pause = if was_short { RETRY } else { Duration::ZERO };
             let Some(next) = self.reconnect(&found, pause).await else {
@@ -165,12 +182,14 @@ impl StoringTask {
     /// Connects again, after a pause: to a server of the URL, or else to one of those that were found. None if nobody can ask any more.
     async fn reconnect(&mut self, found: &[String], pause: Duration) -> Option<RawConnection> {
         let (nats, name) = (self.nats.clone(), self.name.clone());
+        let is_connected = Arc::clone(&self.is_connected);
         let connecting = async move {
             sleep(pause).await;
             let mut is_first = true;
             loop {
                 match nats.connect_raw_or(&name, found).await {
                     Ok(connection) => return connection,
+                    Err(_) if is_connected.swap(false, Ordering::Relaxed) => {}
                     Err(error) if is_first => tracing::warn!("{error}; it is tried again"),
                     Err(error) => tracing::debug!("{error}"),
                 }
@@ -196,12 +215,46 @@ struct Waiting {
     answer: Answer,
 }
 
+/// What was sent since a stream has answered last.
+#[derive(Debug, Default)]
+struct Unanswered {
+    since: Option<Instant>,
+    /// Messages that nobody has answered in time, or that no stream took.
+    failed: usize,
+}
+
+impl Unanswered {
+    fn note_sent(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn note_failed(&mut self, count: usize) {
+        self.failed += count;
+    }
+
+    /// Whether a server that has its cluster would have answered.
+    fn is_over(&self) -> bool {
+        let is_long = |since: Instant| since.elapsed() >= UNANSWERED_MAX;
+        self.failed >= UNANSWERED_MIN && self.since.is_some_and(is_long)
+    }
+}
+
+/// How a connection ends.
+#[derive(Debug)]
+enum Ending {
+    /// It is lost, and why.
+    Lost(String),
+    /// Its server gives no answers.
+    Unanswered,
+}
+
 /// One connection, and who waits for acknowledgements by it.
 struct Storing {
     connection: RawConnection,
     inbox: String,
     /// By the last token of the reply subject.
     waiting: HashMap<u64, Waiting>,
+    unanswered: Unanswered,
     /// Of the last message.
     serial: u64,
     /// Makes tokens of serials. Others may read one, and must not foretell the next.
@@ -220,28 +273,34 @@ impl Storing {
             connection,
             inbox,
             waiting: HashMap::new(),
+            unanswered: Unanswered::default(),
             serial: 0,
             tokens: RandomState::new(),
             reply: String::new(),
         }
     }
 
-    /// Stores until the connection is lost, and returns why; none if nobody can ask any more.
-    async fn run(&mut self, requests: &mut Receiver<Request>) -> Option<String> {
+    /// Stores until the connection is lost, or its server gives no answers, and returns why; none if nobody can ask any more.
+    async fn run(&mut self, requests: &mut Receiver<Request>) -> Option<Ending> {
         let mut tidying = interval(TIDY_INTERVAL);
         tidying.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                _ = tidying.tick() => self.tidy(),
+                _ = tidying.tick() => {
+                    self.tidy();
+                    if self.unanswered.is_over() {
+                        return Some(Ending::Unanswered);
+                    }
+                }
                 first = requests.recv(), if self.has_room() => {
                     if let Err(error) = self.take_turn(first?, requests) {
-                        return Some(error.to_string());
+                        return Some(Ending::Lost(error.to_string()));
                     }
                 }
                 message = self.connection.next() => match message {
                     Ok(message) => self.handle_message(&message),
-                    Err(error) => return Some(error.to_string()),
+                    Err(error) => return Some(Ending::Lost(error.to_string())),
                 },
                 () = sleep(ROOM_PAUSE), if !self.has_room() => {}
             }
@@ -302,6 +361,7 @@ impl Storing {
         let connection = &mut self.connection;
         match connection.publish_with_headers(subject, &self.reply, headers, payload) {
             Ok(()) => {
+                self.unanswered.note_sent();
                 self.waiting.insert(token, Waiting { stream, answer });
             }
             Err(too_large) => {
@@ -315,13 +375,21 @@ impl Storing {
         let token = token.and_then(|token| token.parse().ok());
         if let Some(waiting) = token.and_then(|token: u64| self.waiting.remove(&token)) {
             let acknowledged = acknowledgement(message, &waiting.stream);
+            match &acknowledged {
+                Err(NotStored::Unknown(_)) => self.unanswered.note_failed(1),
+                Ok(_) | Err(NotStored::Overtaken | NotStored::Refused(_)) => {
+                    self.unanswered = Unanswered::default();
+                }
+            }
             let _ = waiting.answer.send(acknowledged);
         }
     }
 
     fn tidy(&mut self) {
+        let before = self.waiting.len();
         self.waiting
             .retain(|_, waiting| !waiting.answer.is_closed());
+        self.unanswered.note_failed(before - self.waiting.len());
         if let Some(forbidden) = self.connection.take_forbidden() {
             tracing::warn!("{forbidden}");
         }

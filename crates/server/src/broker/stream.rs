@@ -1,6 +1,6 @@
 //! The JetStream stream of a log: how it is made, and what is demanded of one that is there.
 
-use super::link::{BrokerError, Log};
+use super::link::{BrokerError, Log, NoStreamCause};
 use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{
     Config, DiscardPolicy, Republish, RetentionPolicy, StorageType, Stream,
@@ -43,9 +43,10 @@ pub(super) async fn ensure(
         stream: name.clone(),
         why,
     };
-    let not_now = |why: String| BrokerError::NoStream {
+    let not_now = |why: &dyn std::fmt::Display, cause| BrokerError::NoStream {
         stream: name.clone(),
-        why,
+        why: why.to_string(),
+        cause,
         replicas,
     };
     let made = context.get_or_create_stream(&wanted).await;
@@ -58,7 +59,7 @@ pub(super) async fn ensure(
                     .to_owned(),
             )
         }
-        _ => not_now(error.to_string()),
+        kind => not_now(&error, cause_of(&kind)),
     })?;
     let found = &stream.cached_info().config;
     if let Some(why) = differs(found, &wanted) {
@@ -80,14 +81,45 @@ pub(super) async fn ensure(
         .await
         .map_err(|error| match error.kind() {
             // Servers that have just started have no leader that would answer.
-            CreateStreamErrorKind::TimedOut => not_now(error.to_string()),
+            CreateStreamErrorKind::TimedOut => not_now(&error, NoStreamCause::NoLeader),
             CreateStreamErrorKind::JetStream(said) if said.code() >= 500 => {
-                not_now(error.to_string())
+                not_now(&error, cause_of(&CreateStreamErrorKind::JetStream(said)))
             }
             _ => failed(format!("cannot be changed: {error}")),
         })?;
     let stream = context.get_stream(&name).await;
-    stream.map_err(|error| not_now(error.to_string()))
+    stream.map_err(|error| not_now(&error, NoStreamCause::NoLeader))
+}
+
+/// What it means that a stream cannot be made.
+fn cause_of(kind: &CreateStreamErrorKind) -> NoStreamCause {
+    match kind {
+        CreateStreamErrorKind::TimedOut | CreateStreamErrorKind::JetStreamUnavailable => {
+            NoStreamCause::NoLeader
+        }
+        CreateStreamErrorKind::JetStream(said) => {
+            cause_of_error(said.error_code(), &said.to_string())
+        }
+        _ => NoStreamCause::Other,
+    }
+}
+
+/// The servers say also by `no suitable peers` that disks are full, and then why in words.
+fn cause_of_error(code: ErrorCode, text: &str) -> NoStreamCause {
+    let has = |word| text.to_ascii_lowercase().contains(word);
+    match code {
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED | ErrorCode::INSUFFICIENT_RESOURCES => {
+            NoStreamCause::NoRoom
+        }
+        _ if has("insufficient storage") || has("no space left") => NoStreamCause::NoRoom,
+        ErrorCode::CLUSTER_NO_PEERS
+        | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED
+        | ErrorCode::CLUSTER_INCOMPLETE => NoStreamCause::TooFewServers,
+        ErrorCode::CLUSTER_NOT_AVAILABLE
+        | ErrorCode::CLUSTER_NOT_LEADER
+        | ErrorCode::CLUSTER_NOT_ACTIVE => NoStreamCause::NoLeader,
+        _ => NoStreamCause::Other,
+    }
 }
 
 /// Why a stream that is there is none of ours, or cannot be used, and what to do.

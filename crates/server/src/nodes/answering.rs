@@ -5,6 +5,7 @@ use super::message::{ASK, END, FAILED, Headers, NODE, PART, SEED, WHAT, WHOLE};
 use crate::nats::{Messages, headers};
 use async_nats::{Message, PublishError};
 use bytes::Bytes;
+use myriad_broker::is_node_name;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -77,8 +78,7 @@ fn read(message: &Message) -> Option<(Asker, NodeAsk)> {
         number: headers.number(ASK)?,
     };
     // Its name becomes part of a subject.
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric();
-    let is_node = !asker.node.is_empty() && asker.node.bytes().all(is_name);
+    let is_node = is_node_name(&asker.node);
     let ask = NodeAsk {
         what: headers.text(WHAT)?.to_owned(),
         seed: u64::from_str_radix(headers.text(SEED)?, 16).ok()?,

@@ -1,11 +1,11 @@
 //! Hello and goodbye: who is there.
 
 use super::Nodes;
-use super::message::{Headers, NODE};
+use super::message::{COMMON, HEARS, Headers, NODE};
 use crate::nats::{Messages, connects_of, headers};
 use crate::shards::monotonic_now;
 use async_nats::PublishError;
-use myriad_broker::HELLO_NS;
+use myriad_broker::{HELLO_NS, is_node_name};
 use myriad_shard::{FromNode, Mesh, NodeSays};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +16,8 @@ use tokio::time::{MissedTickBehavior, interval};
 /// What a node says.
 const HELLO: &[u8] = b"hello";
 const GOODBYE: &[u8] = b"goodbye";
+const YES: &str = "yes";
+const NO: &str = "no";
 
 fn subject(nodes: &Nodes) -> String {
     nodes.subjects.control("hello")
@@ -70,11 +72,23 @@ pub(super) async fn goodbye(nodes: &Nodes) {
 }
 
 async fn publish(nodes: &Nodes, what: &'static [u8]) -> Result<(), PublishError> {
-    let said = headers([(NODE, nodes.name.as_str())]);
+    let hears = if nodes.says.hears() { YES } else { NO };
+    let common = nodes.says.common();
+    let said = headers([(NODE, &*nodes.name), (HEARS, hears), (COMMON, common)]);
     let client = &nodes.client;
     client
         .publish_with_headers(subject(nodes), said, what.into())
         .await
+}
+
+/// What another node says of itself. Those of older versions say nothing.
+fn note_says(nodes: &Nodes, node: &str, said: &Headers<'_>) {
+    let hears = said.text(HEARS).is_none_or(|hears| hears == YES);
+    nodes.lock_others().note_hearing(node, hears);
+    let common = said.text(COMMON).filter(|_| node != nodes.name);
+    if common.is_some_and(|common| common != nodes.says.common()) && is_node_name(node) {
+        nodes.remark_other_namespaces(node);
+    }
 }
 
 /// Hears what the others say, until the runtime ends.
@@ -89,7 +103,11 @@ pub(super) async fn hear(nodes: Arc<Nodes>, mesh: Mesh, newcomers: mpsc::Sender<
             nodes.lock_others().forget(node);
             nodes.lock_pending().forget(node);
             tell_gone(&nodes, &mesh);
-        } else if nodes.lock_others().hear(node, monotonic_now()) {
+            continue;
+        }
+        let is_new = nodes.lock_others().hear(node, monotonic_now());
+        note_says(&nodes, node, &Headers(&message));
+        if is_new {
             tracing::info!("node {node} is there");
             tell_gone(&nodes, &mesh);
             // It need not wait for our next hello to know us.

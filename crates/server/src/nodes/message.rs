@@ -5,6 +5,9 @@ use async_nats::Message;
 
 /// Who says it.
 pub(super) const NODE: &str = "Myriad-Node";
+/// In a hello: whether the node hears all of its logs (`yes` or `no`), and a digest of what all nodes have to agree on.
+pub(super) const HEARS: &str = "Myriad-Hears";
+pub(super) const COMMON: &str = "Myriad-Common";
 /// Which ask it is, or is about. The asker counts its asks.
 pub(super) const ASK: &str = "Myriad-Ask";
 /// What is asked.

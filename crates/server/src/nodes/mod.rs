@@ -10,11 +10,13 @@ mod asking;
 mod counts;
 mod hello;
 mod message;
+mod says;
 mod versions;
 
 pub(crate) use answering::{Answer, NodeAsk, answer};
 pub(crate) use asking::{Wanted, Whom};
 pub(crate) use counts::NodesCounts;
+pub(crate) use says::Says;
 
 use crate::nats::{Messages, is_connected};
 use asking::Pending;
@@ -53,11 +55,13 @@ pub(crate) struct Nodes {
     /// Rounds that were begun.
     rounds: AtomicU64,
     other_versions: OtherVersions,
+    other_namespaces: OtherVersions,
+    says: Says,
     pub(crate) counts: NodesCounts,
 }
 
 impl Nodes {
-    pub(crate) fn new(client: Client, subjects: Subjects, name: String) -> Self {
+    pub(crate) fn new(client: Client, subjects: Subjects, name: String, says: Says) -> Self {
         let (telling, told) = mpsc::channel(TOLD_MAX);
         Self {
             telling,
@@ -73,6 +77,8 @@ impl Nodes {
             }),
             rounds: AtomicU64::new(0),
             other_versions: OtherVersions::default(),
+            other_namespaces: OtherVersions::default(),
+            says,
             counts: NodesCounts::default(),
         }
     }
@@ -92,6 +98,12 @@ impl Nodes {
         let mut others = self.lock_others();
         let names = others.others(crate::shards::monotonic_now());
         names.map(str::to_owned).collect()
+    }
+
+    /// Whether one of the others hears all of its logs, as it says.
+    pub(crate) fn any_hears(&self) -> bool {
+        let mut others = self.lock_others();
+        others.any_hears(crate::shards::monotonic_now())
     }
 
     /// Follows who is there, and hears answers, until the runtime ends. Gives the names of those that come, also of those that come

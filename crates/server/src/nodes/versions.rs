@@ -37,6 +37,17 @@ impl Nodes {
     }
 }
 
+impl Nodes {
+    /// A node says hello that has other namespaces than this one. The log has it once for each node.
+    pub(super) fn remark_other_namespaces(&self, node: &str) {
+        if self.other_namespaces.note(node) {
+            tracing::warn!(
+                "node {node} has other namespaces than this one, or is of another cluster with the same broker-prefix: all nodes of a cluster need the same names, history, presence, join_leave and broker-partitions, and each cluster a prefix of its own"
+            );
+        }
+    }
+}
+
 fn sentence(why: &str) -> String {
     let why = &why[..why.floor_char_boundary(WHY_BYTES_MAX)];
     format!("{why}; its clients are missing in lists until all nodes have one version")

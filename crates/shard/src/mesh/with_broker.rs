@@ -81,11 +81,13 @@ impl Mesh {
         let channel = match &entry.event {
             _ if entry.channel.is_some() => entry.channel.as_deref(),
             LogEvent::Publication(submission, _) => Some(&*submission.channel),
-            LogEvent::Removed(channel) | LogEvent::LostIn(channel) => Some(&**channel),
+            LogEvent::Removed { channel, .. } | LogEvent::LostIn(channel) => Some(&**channel),
             LogEvent::Began(_)
             | LogEvent::CaughtUp { .. }
             | LogEvent::Whole
             | LogEvent::Passed
+            | LogEvent::Beat(_)
+            | LogEvent::Heard(_)
             | LogEvent::Lost => None,
         };
         match channel {
@@ -106,7 +108,11 @@ impl Mesh {
                 LogEvent::Whole => LogEvent::Whole,
                 LogEvent::Lost => LogEvent::Lost,
                 LogEvent::Passed => LogEvent::Passed,
-                LogEvent::Publication(..) | LogEvent::Removed(_) | LogEvent::LostIn(_) => return,
+                LogEvent::Beat(age_max) => LogEvent::Beat(*age_max),
+                LogEvent::Heard(is_heard) => LogEvent::Heard(*is_heard),
+                LogEvent::Publication(..) | LogEvent::Removed { .. } | LogEvent::LostIn(_) => {
+                    return;
+                }
             };
             let entry = LogEntry {
                 log,

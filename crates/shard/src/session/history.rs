@@ -59,7 +59,7 @@ impl<R: Reactor> Shard<R> {
         answer: HistoryAnswer,
         now: Now,
     ) {
-        let channel = self.sessions.questions.finish(ticket.connection);
+        let channel = self.sessions.questions.finish(ticket, None);
         if let Some(key) = self.close_ticket(ticket) {
             self.tell_history(key, ticket, answer, now);
         }

@@ -40,7 +40,7 @@ pub enum MembersKind {
 /// What a client wants to know of a channel's members.
 #[derive(Debug)]
 pub(super) struct MembersWish {
-    ticket: Ticket,
+    pub(super) ticket: Ticket,
     pub(super) channel: Arc<str>,
     kind: MembersKind,
 }
@@ -278,7 +278,7 @@ impl<R: Reactor> Shard<R> {
             return;
         };
         let ticket = gather.ticket;
-        let channel = self.sessions.questions.finish(ticket.connection);
+        let channel = self.sessions.questions.finish(ticket, None);
         if let Some(key) = self.close_ticket(ticket) {
             self.tell_members(key, gather, now);
         }

@@ -1,16 +1,29 @@
 //! Recovery: what a client missed, or that it is lost. Changes `hub`, `sessions` and `turn_end`.
 
-use super::Asked;
 use super::granted::Outcome;
 use super::subscribe::Pending;
+use super::{Asked, Failure};
 use crate::shard::Shard;
 use myriad_hub::{
-    Content, ContentParts, DataForm, Kept, Now, Recovered, SubscriptionFlags, SubscriptionId,
+    CloseReason, Content, ContentParts, DataForm, Kept, NotRecovered, Now, Recovered,
+    SubscriptionFlags, SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Encoding as Format, ErrorCode, PublicationFields};
 use std::sync::Arc;
+
+/// A temporary error: SDKs ask again with the same position.
+const BEHIND: Failure = Failure::Explained(
+    ErrorCode::Internal,
+    "this node has not read the channel as far as you have; ask again",
+);
+
+/// A subscription by the server cannot be asked for again. The client connects anew, and keeps its position.
+const BEHIND_AT_CONNECT: Failure = Failure::Close(
+    CloseReason::InsufficientState,
+    "this node has not read a channel as far as the client has",
+);
 
 /// Publications that a client missed, in their order.
 #[derive(Clone, Copy)]
@@ -57,10 +70,13 @@ pub(super) fn largest_of(parts: &[ContentParts<'_>]) -> usize {
 impl<R: Reactor> Shard<R> {
     /// The home has answered what a client missed.
     pub(crate) fn handle_recovered(&mut self, recovered: Recovered, now: Now) {
-        let client = recovered.ticket.connection;
-        let channel = self.sessions.questions.finish(client);
+        let ticket = recovered.ticket;
+        let channel = self
+            .sessions
+            .questions
+            .finish(ticket, Some(&recovered.channel));
         self.tell_recovered(recovered, now);
-        self.end_question(client, &channel, now);
+        self.end_question(ticket.connection, &channel, now);
     }
 
     fn tell_recovered(&mut self, recovered: Recovered, now: Now) {
@@ -76,8 +92,12 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         if let Some(pending) = self.sessions.pending.remove(&subscription) {
-            let (position, missed) = (recovered.position, recovered.publications);
-            self.finish_subscribe(key, subscription, pending, position, missed, now);
+            if recovered.publications == Err(NotRecovered::Behind) {
+                self.refuse_behind(key, subscription, pending, now);
+            } else {
+                let (position, missed) = (recovered.position, recovered.publications.ok());
+                self.finish_subscribe(key, subscription, pending, position, missed, now);
+            }
             self.finish_replies(key, now);
         }
     }
@@ -88,6 +108,28 @@ impl<R: Reactor> Shard<R> {
         let flags = self.hub.subscription_flags(subscription);
         let flags = flags.without(SubscriptionFlags::HAS_BASE);
         self.hub.set_subscription_flags(subscription, flags);
+    }
+
+    /// This node has not read as far as the client. It must not be told that it has lost something, nor the older position, from which it
+    /// would be given the same publications again. So it asks again, here or elsewhere.
+    fn refuse_behind(
+        &mut self,
+        key: Key,
+        subscription: SubscriptionId,
+        pending: Pending,
+        now: Now,
+    ) {
+        let channel = Arc::clone(self.hub.channel_name(subscription));
+        let asked = || Asked::command("subscribe", &channel);
+        if pending.command == 0 {
+            self.note_refused(key, asked, BEHIND_AT_CONNECT, now);
+            return self.close_stream(key, CloseReason::InsufficientState, now);
+        }
+        let emptied = &mut self.turn_end.emptied_channels;
+        self.hub.unsubscribe(key.index, &channel, emptied);
+        self.note_refused(key, asked, BEHIND, now);
+        self.tell_failure(key, pending.command, BEHIND, now);
+        self.carry_out(key, &channel, pending.later, now);
     }
 
     pub(super) fn refuse_unrecoverable(

@@ -69,6 +69,14 @@ impl Refused {
         Self::new(400, "offset", sentence).of_stream()
     }
 
+    /// This node of a cluster has not read as far as the reader. Another one has, or this one will have.
+    pub(crate) fn behind() -> Self {
+        let sentence = "This node has not read the stream as far as your offset: wait as long as Retry-After says, then ask again.";
+        Self::new(503, "behind", sentence)
+            .with_headers(&[("retry-after", "1")])
+            .of_stream()
+    }
+
     /// More requests wait behind one that is not answered than a connection may have.
     pub(crate) fn pipelined() -> Self {
         let sentence = "Too much waits behind a request that is not answered yet: read its answer before you send more.";

@@ -1,29 +1,43 @@
-//! Subscribers who have seen more than this home has read, because they come from a home that has read further.
+//! Who has seen more than this home has read, because it comes from a home that has read further. A home that is behind does not guess: it
+//! waits, and then says that it is behind. It never says that something is lost which may only not be here yet.
 
-use super::super::{Home, Recover};
-use super::Source;
+use super::super::{Home, HomeEffect, NotRecovered, ReadHistory, ReadRefused, ReadStream, Recover};
+use super::super::{ReadFrom, history::may_be};
 use super::waiting::Question;
-use crate::{Now, Position};
+use super::{LogId, Source};
+use crate::{Epoch, Now, Position};
 use myriad_wheel::Tick;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// How long a subscriber waits whose position this home has not read yet.
-const AHEAD_MS: u64 = 4_000;
-/// Subscribers that wait at a home for that reason. Others are answered at once, as those that have lost something.
+/// How long somebody waits whose position this home has not read yet. An SDK waits for 5 s, and all of its subscriptions wait together.
+const AHEAD_MS: u64 = 2_500;
+/// Questions that wait at a home for that reason. Others are told at once that it is behind.
 const AHEAD_MAX: usize = 10_000;
+/// What was stored so long after a question came was surely stored behind all that its asker has seen. The way from the reader of the log to
+/// its home takes less.
+const WAY_MAX: Duration = Duration::from_secs(1);
 
-/// The source, the offset that a subscriber has seen, and a serial.
+/// The source, the offset that somebody has seen, and a serial.
 type AheadKey = (Source, u64, u64);
 
-/// Their recoveries, which wait until this home has read as far, or for [`AHEAD_MS`].
+/// A question that waits.
+#[derive(Debug)]
+struct Held {
+    question: Question,
+    log: LogId,
+    since: Now,
+}
+
+/// Questions that wait until this home has read as far as their askers have seen, or for [`AHEAD_MS`].
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// By their offsets, so that those are found at once whose entry has come. The last part of the key is different for each.
-    requests: BTreeMap<AheadKey, Recover>,
+    held: BTreeMap<AheadKey, Held>,
     /// When they are answered in any case. Some have been answered.
     deadlines: VecDeque<(Tick, AheadKey)>,
-    /// The serial of the last request.
+    /// The serial of the last question.
     serial: u64,
 }
 
@@ -33,75 +47,205 @@ impl Ahead {
     }
 
     fn is_full(&self) -> bool {
-        self.requests.len() == AHEAD_MAX
+        self.held.len() == AHEAD_MAX
     }
 
-    fn push(&mut self, source: Source, request: Recover, now: Tick) {
+    fn push(&mut self, source: Source, seen: u64, held: Held) {
         self.serial += 1;
-        let key = (source, request.since.offset, self.serial);
-        let deadline = now.plus_ms(AHEAD_MS);
-        self.requests.insert(key.clone(), request);
+        let key = (source, seen, self.serial);
+        let deadline = held.since.tick().plus_ms(AHEAD_MS);
+        self.held.insert(key.clone(), held);
         self.deadlines.push_back((deadline, key));
         if self.deadlines.len() > 2 * AHEAD_MAX {
-            let requests = &self.requests;
-            self.deadlines.retain(|(_, key)| requests.contains_key(key));
+            let held = &self.held;
+            self.deadlines.retain(|(_, key)| held.contains_key(key));
         }
     }
 
-    /// The next one who has waited long enough.
-    fn take_overdue(&mut self, now: Tick) -> Option<Recover> {
+    /// The next one that has waited long enough.
+    fn take_overdue(&mut self, now: Tick) -> Option<Question> {
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
             let (_, key) = self.deadlines.pop_front()?;
-            if let Some(request) = self.requests.remove(&key) {
-                return Some(request);
+            if let Some(held) = self.held.remove(&key) {
+                return Some(held.question);
             }
         }
         None
     }
 
-    /// The next one who has seen no more of a source than this.
-    fn take_up_to(&mut self, source: &Source, offset: u64) -> Option<Recover> {
+    /// The next one of somebody who has seen no more of a source than this.
+    fn take_up_to(&mut self, source: &Source, offset: u64) -> Option<Question> {
         let (begin, end) = ((source.clone(), 0, 0), (source.clone(), offset, u64::MAX));
-        let (key, _) = self.requests.range(begin..=end).next()?;
+        let (key, _) = self.held.range(begin..=end).next()?;
         let key = key.clone();
-        self.requests.remove(&key)
+        self.held.remove(&key).map(|held| held.question)
+    }
+
+    /// Those that came before this time, of askers who have seen more of a log than this.
+    fn take_beyond(&mut self, log: LogId, offset: u64, before: Now) -> Vec<Question> {
+        let taken = self.held.extract_if(.., |(_, seen, _), held| {
+            held.log == log && *seen > offset && held.since < before
+        });
+        taken.map(|(_, held)| held.question).collect()
+    }
+}
+
+/// A question of somebody who may have seen more than this home has read.
+pub(in super::super) trait OfPosition: Sized {
+    /// What it asks about.
+    fn channel(&self) -> &str;
+    /// The last offset that its asker has seen, if it is of this epoch.
+    fn seen_in(&self, epoch: Epoch) -> Option<u64>;
+    /// The same to be kept.
+    fn question(self) -> Question;
+}
+
+impl OfPosition for Recover {
+    fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
+        may_be(&self.since.epoch, epoch).then_some(self.since.offset)
+    }
+
+    fn question(self) -> Question {
+        Question::Recover(self)
+    }
+}
+
+impl OfPosition for ReadHistory {
+    fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
+        let since = self.since.as_ref().filter(|_| !self.reverse)?;
+        may_be(&since.epoch, epoch).then_some(since.offset)
+    }
+
+    fn question(self) -> Question {
+        Question::History(self)
+    }
+}
+
+impl OfPosition for ReadStream {
+    fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
+        match self.from {
+            ReadFrom::After(after) if after.epoch == epoch.letters() => Some(after.offset),
+            ReadFrom::After(_) | ReadFrom::Start | ReadFrom::Now => None,
+        }
+    }
+
+    fn question(self) -> Question {
+        Question::ReadStream(self)
     }
 }
 
 impl Home {
-    /// Keeps a recovery for later if it waits for a log, and for a while if its subscriber has seen more than this home. Gives it back if
-    /// it can be answered now.
-    pub(in super::super) fn hold_recover(&mut self, request: Recover, now: Now) -> Option<Recover> {
-        let awaited = self.awaited_log(&request.channel);
-        let request = self.hold(awaited, request, Question::Recover, now)?;
-        let Some(log) = self.log_of(&request.channel) else {
+    /// Keeps a question for a while if its asker has seen more than this home has read. Gives it back if it can be answered now.
+    pub(in super::super) fn hold_ahead<T: OfPosition>(
+        &mut self,
+        request: T,
+        now: Now,
+    ) -> Option<T> {
+        let Some(log) = self.log_of(request.channel()) else {
             return Some(request);
         };
-        let Position { epoch, offset } = self.read_position(log, &request.channel);
-        let is_ahead = request.since.offset > offset && *request.since.epoch == *epoch.as_str();
-        if !is_ahead || self.logs.ahead.is_full() {
+        let Position { epoch, offset } = self.read_position(log, request.channel());
+        let seen = request.seen_in(epoch).filter(|seen| *seen > offset);
+        let Some(seen) = seen else {
             return Some(request);
+        };
+        let channel: Arc<str> = request.channel().into();
+        let question = request.question();
+        if self.logs.ahead.is_full() {
+            self.answer_behind(question, now);
+            return None;
         }
-        self.tell_held(Some(request.ticket));
-        self.note_channel_use(&request.channel, now);
-        self.confirm(&request.channel, request.since.offset);
-        let source = self.logs.source_of(log, Arc::clone(&request.channel));
-        self.logs.ahead.push(source, request, now.tick());
+        self.tell_held(question.command());
+        self.note_channel_use(&channel, now);
+        self.confirm(&channel, seen);
+        let source = self.logs.source_of(log, channel);
+        let since = now;
+        let held = Held {
+            question,
+            log,
+            since,
+        };
+        self.logs.ahead.push(source, seen, held);
         None
     }
 
     /// Answers those who have waited long enough for a log that does not come, and wants no more what nobody has used for long.
     pub(in super::super) fn answer_overdue(&mut self, now: Now) {
         self.drop_unused(now);
-        while let Some(request) = self.logs.ahead.take_overdue(now.tick()) {
-            self.answer_recover(request, now);
+        while let Some(question) = self.logs.ahead.take_overdue(now.tick()) {
+            self.answer_behind(question, now);
         }
     }
 
     /// A source has been read up to there: those are answered who have seen no more than that.
     pub(super) fn answer_ahead_up_to(&mut self, source: &Source, offset: u64, now: Now) {
-        while let Some(request) = self.logs.ahead.take_up_to(source, offset) {
-            self.answer_recover(request, now);
+        while let Some(question) = self.logs.ahead.take_up_to(source, offset) {
+            self.answer_held(question, now);
         }
+    }
+
+    /// The log gave out this place not longer ago than that. Whoever asked before, and has seen more, has a position that the log has not: it
+    /// has lost its end, and this home is not behind.
+    pub(super) fn answer_ahead_beyond(
+        &mut self,
+        log: LogId,
+        offset: u64,
+        age_max: Duration,
+        now: Now,
+    ) {
+        let ago = (age_max + WAY_MAX).as_nanos();
+        let ago = u64::try_from(ago).unwrap_or(u64::MAX);
+        let before = Now(now.0.saturating_sub(ago));
+        for question in self.logs.ahead.take_beyond(log, offset, before) {
+            match question {
+                Question::ReadStream(request) => self.answer_read_stream(&request, now),
+                Question::History(request) => self.answer_history(&request, now),
+                question => self.answer_held(question, now),
+            }
+        }
+    }
+
+    fn answer_held(&mut self, question: Question, now: Now) {
+        match question {
+            Question::Recover(request) => self.answer_recover(request, now),
+            Question::History(request) => self.handle_history(request, now),
+            Question::Stream(request) => self.handle_stream(request, now),
+            Question::ReadStream(request) => self.handle_read_stream(request, now),
+        }
+    }
+
+    /// This home has not read as far as somebody has seen. It cannot say what is missing.
+    fn answer_behind(&mut self, question: Question, now: Now) {
+        match question {
+            Question::Recover(request) => {
+                self.tell_recovered(request, Err(NotRecovered::Behind), now);
+            }
+            Question::ReadStream(request) => {
+                let (asker, answer) = (request.asker, Box::new(Err(ReadRefused::Behind)));
+                let refused = HomeEffect::StreamRead { asker, answer };
+                self.effects.push_back(refused);
+            }
+            // The page tells its position, and is not said to be all.
+            Question::History(request) => self.answer_history(&request, now),
+            Question::Stream(request) => self.handle_stream(request, now),
+        }
+    }
+
+    /// Whether what this home does not know of a channel may be in its log all the same: nobody reads the log for it now.
+    pub(in super::super) fn is_deaf_to(&self, channel: &str) -> bool {
+        let log = self.log_of(channel);
+        log.is_some_and(|log| self.logs.logs[usize::from(log.0)].is_deaf)
     }
 }

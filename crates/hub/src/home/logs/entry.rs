@@ -36,11 +36,21 @@ pub enum LogEvent {
     /// A publication, and how old it is.
     Publication(Box<Submission>, Duration),
     /// A channel's history is removed up to here.
-    Removed(Box<str>),
+    Removed {
+        /// The channel.
+        channel: Box<str>,
+        /// The place of its last publication before that, or of one that it had removed already; none if the log does not say it. Whoever
+        /// has seen that one has missed nothing.
+        behind: Option<u64>,
+    },
     /// A message to a channel that this node cannot read, or has no room for. Its subscribers must not miss it in silence.
     LostIn(Box<str>),
     /// Nothing that a channel is told.
     Passed,
+    /// The log has given out this place so long ago at most, and to no channel.
+    Beat(Duration),
+    /// The node hears the log from now on, or not: then the log may say more than homes know.
+    Heard(bool),
     /// What stood between the last offset and this one has gone before it was read.
     Lost,
 }

@@ -14,6 +14,8 @@ pub(super) struct Progress {
     pub(super) is_caught_up: bool,
     /// Whether histories have all that came between what they have. Who reads them waits for that.
     pub(super) is_whole: bool,
+    /// The node does not hear the log now: more may be in it.
+    pub(super) is_deaf: bool,
     /// The last offset that was read.
     pub(super) offset: u64,
     /// The last offset that may be missing in every channel.

@@ -46,7 +46,7 @@ impl Question {
     }
 
     /// Whose command it is, if it is a command of a client.
-    fn command(&self) -> Option<Ticket> {
+    pub(super) fn command(&self) -> Option<Ticket> {
         let is_command = matches!(self, Self::Recover(_) | Self::History(_));
         self.ticket().filter(|_| is_command)
     }

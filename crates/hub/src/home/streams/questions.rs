@@ -242,4 +242,6 @@ pub enum ReadRefused {
     Unrecoverable(StreamState),
     /// No stream of this name has given out the position yet.
     InvalidOffset,
+    /// Another node may have given it out, and this home has not read so far.
+    Behind,
 }

@@ -9,13 +9,19 @@ impl Home {
     /// Somebody reads a stream.
     pub fn handle_read_stream(&mut self, request: ReadStream, now: Now) {
         let awaited = self.awaited_history(&request.channel);
-        let Some(request) = self.hold(awaited, request, Question::ReadStream, now) else {
-            return;
-        };
+        if let Some(request) = self.hold(awaited, request, Question::ReadStream, now)
+            && let Some(request) = self.hold_ahead(request, now)
+        {
+            self.answer_read_stream(&request, now);
+        }
+    }
+
+    pub(in crate::home) fn answer_read_stream(&mut self, request: &ReadStream, now: Now) {
         self.note_channel_use(&request.channel, now);
         let found = self.find_stream(&request.channel, now);
         let answer = match found {
-            Some(index) => self.read_stream(index, &request, now),
+            Some(index) => self.read_stream(index, request, now),
+            None if self.is_deaf_to(&request.channel) => Err(ReadRefused::Behind),
             None => Err(ReadRefused::NotFound),
         };
         let asker = request.asker;
@@ -29,15 +35,27 @@ impl Home {
         self.touch_stream(index, now);
         // What is too old goes first, so that the earliest position is told as it is now.
         self.current_history(index, now);
-        let state = self.stream_state(index);
+        let mut state = self.stream_state(index);
         let (tail, earliest) = (state.tail, state.earliest);
+        // What has been read of a log is a position in each of its channels: another node may have given it out.
+        let reached = self.position_of(Some(index)).offset.max(tail.offset);
+        let has_log = self.channels[index].log().is_some();
         let start = match request.from {
             ReadFrom::Start => earliest,
             ReadFrom::Now => tail,
             ReadFrom::After(after) if after.epoch != tail.epoch.letters() => {
+                // It may be of an epoch that this home has not heard of yet.
+                return Err(if self.is_deaf_to(&request.channel) {
+                    ReadRefused::Behind
+                } else {
+                    ReadRefused::Unrecoverable(state)
+                });
+            }
+            ReadFrom::After(after) if after.offset > reached && has_log => {
+                // The log has lost its end: whoever may only be ahead was held.
                 return Err(ReadRefused::Unrecoverable(state));
             }
-            ReadFrom::After(after) if after.offset > tail.offset => {
+            ReadFrom::After(after) if after.offset > reached => {
                 return Err(ReadRefused::InvalidOffset);
             }
             ReadFrom::After(after) if after.offset < earliest.offset => {
@@ -48,6 +66,7 @@ impl Home {
                 ..tail
             },
         };
+        state.tail.offset = tail.offset.max(start.offset);
         let publications = self.kept_after(index, start.offset, request);
         let next = publications.last().map_or(start.offset, |last| last.offset);
         Ok(StreamPage {

@@ -2,8 +2,8 @@
 
 use super::{TICK_NS, TICKET, drain, home_with, kept, pass, submission, text, tick};
 use crate::home::{
-    HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, LogEntry, LogEvent, LogId, Partitions,
-    ReadHistory, Recover, RequestId, Since, Submission,
+    HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, LogEntry, LogEvent, LogId, NotRecovered,
+    Partitions, ReadHistory, Recover, RequestId, Since, Submission,
 };
 use crate::{
     Asker, ChannelOptions, Delivery, Epoch, Namespaces, Now, Payload, Position, RecoveryMode,
@@ -47,7 +47,7 @@ pub(super) fn settings() -> HomeSettings {
     }
 }
 
-fn began(epoch: Epoch, offset: u64) -> LogEntry {
+pub(super) fn began(epoch: Epoch, offset: u64) -> LogEntry {
     let event = LogEvent::Began(epoch);
     LogEntry {
         log: LOG,
@@ -57,7 +57,7 @@ fn began(epoch: Epoch, offset: u64) -> LogEntry {
     }
 }
 
-fn entry(offset: u64, event: LogEvent) -> LogEntry {
+pub(super) fn entry(offset: u64, event: LogEvent) -> LogEntry {
     LogEntry {
         log: LOG,
         channel: None,
@@ -76,7 +76,7 @@ pub(super) fn publication(channel: &str, offset: u64, age: u64) -> LogEntry {
 }
 
 /// A home that has read an empty log.
-fn caught_up() -> Home {
+pub(super) fn caught_up() -> Home {
     let mut home = Home::new(settings(), Now(0));
     home.handle_log(began(Epoch::new(1), 0), Now(0));
     home.handle_log(entry(0, LogEvent::CaughtUp { floor: 0 }), Now(0));
@@ -99,17 +99,17 @@ pub(super) fn recover(channel: &str, since: Position, mode: RecoveryMode) -> Rec
 }
 
 /// The position and the offsets of the next answer to a recovery; none if there is no answer yet.
-fn answered(home: &mut Home) -> Option<(Position, Option<Vec<u64>>)> {
+pub(super) fn answered(home: &mut Home) -> Option<(Position, Option<Vec<u64>>)> {
     let recovered = drain(home).into_iter().find_map(|effect| match effect {
         HomeEffect::Recovered(recovered) => Some(recovered),
         _ => None,
     })?;
-    let offsets = recovered.publications.map(offsets_of);
+    let offsets = recovered.publications.ok().map(offsets_of);
     Some((recovered.position, offsets))
 }
 
 /// Offsets of publications, which say them too.
-fn offsets_of(kept: Vec<Kept>) -> Vec<u64> {
+pub(super) fn offsets_of(kept: Vec<Kept>) -> Vec<u64> {
     let offset = |kept: Kept| {
         assert_eq!(
             kept.content.payload,
@@ -253,10 +253,7 @@ fn questions_wait_until_the_log_is_read() {
         panic!("{effects:?}")
     };
     assert_eq!(*position, at(8));
-    assert_eq!(
-        recovered.publications.clone().map(offsets_of),
-        Some(vec![7])
-    );
+    assert_eq!(recovered.publications.clone().map(offsets_of), Ok(vec![7]));
     // The channel that was left has no subscriber.
     home.handle_log(publication("log:b", 9, 0), Now(0));
     let effects = drain(&mut home);
@@ -273,13 +270,22 @@ fn a_subscriber_that_has_seen_more_waits_for_the_log() {
     // What another channel says counts, too.
     home.handle_log(entry(6, LogEvent::Passed), tick(2));
     assert_eq!(answered(&mut home), Some((at(6), Some(vec![]))));
-    // A log that does not come does not hold anybody up for ever.
-    let request = recover("log:a", at(50), RecoveryMode::Stream);
-    home.handle_recover(request, tick(2));
-    pass(&mut home, tick(81));
+    // A log that does not come does not hold anybody up for ever. What it has is not known, so nothing is said to be lost.
+    for channel in ["log:a", "log:b"] {
+        let request = recover(channel, at(50), RecoveryMode::Stream);
+        home.handle_recover(request, tick(2));
+    }
+    pass(&mut home, tick(51));
     assert_eq!(answered(&mut home), None);
-    pass(&mut home, tick(82));
-    assert_eq!(answered(&mut home), Some((at(6), None)));
+    pass(&mut home, tick(52));
+    let answers = drain(&mut home);
+    assert_eq!(answers.len(), 2, "they have waited together: {answers:?}");
+    for answer in answers {
+        let HomeEffect::Recovered(recovered) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(recovered.publications, Err(NotRecovered::Behind));
+    }
 }
 
 #[test]
@@ -540,7 +546,10 @@ fn a_log_says_nothing_about_channels_that_are_not_its_own() {
         (81, "plain"),
     ] {
         home.handle_log(publication(channel, offset, 0), Now(0));
-        let removed = LogEvent::Removed(channel.into());
+        let removed = LogEvent::Removed {
+            channel: channel.into(),
+            behind: None,
+        };
         home.handle_log(entry(offset + 10, removed), Now(0));
     }
     assert!(drain(&mut home).is_empty());
@@ -683,6 +692,16 @@ impl Log {
         offsets
     }
 
+    /// Publications of a channel after an offset, up to another one, also those that were removed.
+    fn published_ever(&self, channel: usize, after: u64, to: u64) -> Vec<u64> {
+        let range = (1..).zip(&self.all);
+        let of_channel = range.filter(|(_, (_, said, _))| *said == Said::Publication(channel));
+        let offsets = of_channel.map(|(offset, _)| offset);
+        offsets
+            .filter(|offset| *offset > after && *offset <= to)
+            .collect()
+    }
+
     fn has_removal(&self, channel: usize, after: u64) -> bool {
         let mut later = (1..).zip(&self.all).filter(|(offset, _)| *offset > after);
         later.any(|(_, (_, said, _))| *said == Said::Removed(channel))
@@ -784,7 +803,14 @@ impl Reader {
         }
         let entry = match said {
             Said::Publication(channel) => publication(CHANNELS[*channel], offset, now - at),
-            Said::Removed(channel) => entry(offset, LogEvent::Removed(CHANNELS[*channel].into())),
+            Said::Removed(channel) => {
+                let before = log.published_ever(*channel, 0, offset);
+                let removed = LogEvent::Removed {
+                    channel: CHANNELS[*channel].into(),
+                    behind: Some(before.last().copied().unwrap_or(0)),
+                };
+                entry(offset, removed)
+            }
             Said::Beat => entry(offset, LogEvent::Passed),
         };
         self.home.handle_log(entry, tick(now));
@@ -883,10 +909,8 @@ impl Test {
         let published = self.log.published(channel, since, reader.read);
         let is_removed = self.log.has_removal(channel, since);
         if let Some(missed) = &missed {
-            assert!(
-                *missed == published || is_removed,
-                "{missed:?}: {published:?}"
-            );
+            let all = self.log.published_ever(channel, since, reader.read);
+            assert_eq!(*missed, all, "at {since}");
         }
         // A home that has read all since then knows what was missed, as long as its history is long enough.
         let are_kept = published.len() <= 3
@@ -975,7 +999,8 @@ impl Test {
 fn answered_alone(home: &mut Home) -> Option<(Position, Option<Vec<u64>>)> {
     match home.poll_effect()? {
         HomeEffect::Recovered(recovered) => {
-            Some((recovered.position, recovered.publications.map(offsets_of)))
+            let offsets = recovered.publications.ok().map(offsets_of);
+            Some((recovered.position, offsets))
         }
         HomeEffect::Held { .. } => None,
         other => panic!("{other:?}"),

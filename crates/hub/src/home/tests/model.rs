@@ -4,7 +4,7 @@ mod streams;
 
 use super::streams::{append, ask, entries, plain, read_at_most};
 use super::{TICKET, drain, home, namespaces, pass, recover, submission, text, tick};
-use crate::home::{HistoryAnswer, Home, HomeEffect, Kept, ReadHistory, Submission};
+use crate::home::{HistoryAnswer, Home, HomeEffect, Kept, NotRecovered, ReadHistory, Submission};
 use crate::{
     AppendToStream, Asker, ChannelOptions, CreateStream, Delivery, Epoch, Namespaces, Payload,
     Position, ReadFrom, RecoveryMode, RequestId, StreamCommand, StreamEndKind,
@@ -426,7 +426,7 @@ impl Test {
         };
         self.learn(channel, recovered.position.epoch);
         let Some(life) = self.lives.get(&channel) else {
-            assert!(recovered.publications.is_none());
+            assert!(recovered.publications.is_err());
             return;
         };
         assert_eq!(recovered.position.offset, top);
@@ -435,7 +435,11 @@ impl Test {
         let is_whole = missed.len() as u64 == top - offset && !of_old_epoch;
         assert_eq!(
             recovered.publications.map(numbers),
-            is_whole.then_some(missed)
+            if is_whole {
+                Ok(missed)
+            } else {
+                Err(NotRecovered::Lost)
+            }
         );
     }
 

@@ -3,8 +3,8 @@
 use super::logs::{at, publication, recover, settings};
 use super::{TICK_NS, TICKET, drain, pass, submission};
 use crate::home::{
-    Home, HomeEffect, HomeSettings, LogEntry, LogEvent, LogId, ReadHistory, RequestId, Wanting,
-    Wish,
+    Home, HomeEffect, HomeSettings, LogEntry, LogEvent, LogId, NotRecovered, ReadHistory,
+    RequestId, Wanting, Wish,
 };
 use crate::{Asker, Epoch, Now, RecoveryMode};
 
@@ -180,7 +180,7 @@ fn a_subscriber_who_has_seen_more_waits_until_the_channel_is_known_to_have_come_
         panic!("{effects:?}")
     };
     assert_eq!(recovered.position, at(9));
-    assert_eq!(recovered.publications.as_deref(), Some(&[][..]));
+    assert_eq!(recovered.publications.as_deref(), Ok(&[][..]));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_channel_that_lost_something_tells_its_own_subscribers() {
     let [HomeEffect::Recovered(recovered)] = &effects[..] else {
         panic!("{effects:?}")
     };
-    assert_eq!(recovered.publications, None);
+    assert_eq!(recovered.publications, Err(NotRecovered::Lost));
 }
 
 #[test]

@@ -22,7 +22,7 @@ async fn open() -> (Consumer, Served) {
     let inbox = peer.subscribed().await;
     let answers = peer.subscribed().await;
     let (line, question) = peer.message().await;
-    assert!(line.starts_with(&format!("PUB $JS.API.CONSUMER.CREATE.my-~ {answers} ")));
+    assert!(line.starts_with(&asked_for(&inbox, &answers)), "{line}");
     let served = Served {
         peer,
         inbox,
@@ -32,7 +32,30 @@ async fn open() -> (Consumer, Served) {
     (consumer, served)
 }
 
+/// How a request for a consumer begins. It has the name of its inbox.
+fn asked_for(inbox: &str, answers: &str) -> String {
+    let name = inbox.strip_prefix("_INBOX.").expect("an inbox");
+    format!("PUB $JS.API.CONSUMER.CREATE.my-~.{name} {answers} ")
+}
+
 impl Served {
+    /// The answer that there is a consumer.
+    async fn made(&mut self) {
+        let config = r#"{"deliver_policy":"all","ack_policy":"none","replay_policy":"instant","max_deliver":1}"#;
+        let place = r#"{"consumer_seq":0,"stream_seq":0}"#;
+        let made = format!(
+            r#"{{"stream_name":"my-~","name":"c","created":"2026-11-22T10:00:00Z","config":{config},"delivered":{place},"ack_floor":{place},"num_ack_pending":0,"num_redelivered":0,"num_waiting":0,"num_pending":1}}"#
+        );
+        self.answer(&made).await;
+    }
+
+    /// The client asks for the same consumer again.
+    async fn asked_again(&mut self) {
+        let (line, question) = self.peer.message().await;
+        assert!(line.starts_with(&asked_for(&self.inbox, &self.answers)));
+        assert_eq!(question, self.question);
+    }
+
     /// A message of the stream.
     async fn stored(&mut self, sequence: u64, count: u64, payload: &str) {
         let reply = format!("$JS.ACK.my-~.c.1.{sequence}.{count}.1000000007.0");
@@ -220,15 +243,50 @@ async fn a_consumer_that_is_not_made_says_why() {
 #[tokio::test]
 async fn a_consumer_that_is_made_begins() {
     let (mut consumer, mut served) = open().await;
-    let config =
-        r#"{"deliver_policy":"all","ack_policy":"none","replay_policy":"instant","max_deliver":1}"#;
-    let place = r#"{"consumer_seq":0,"stream_seq":0}"#;
-    let made = format!(
-        r#"{{"stream_name":"my-~","name":"c","created":"2026-11-22T10:00:00Z","config":{config},"delivered":{place},"ack_floor":{place},"num_ack_pending":0,"num_redelivered":0,"num_waiting":0,"num_pending":1}}"#
-    );
-    served.answer(&made).await;
+    // What comes before the answer is not lost.
     served.stored(5, 1, "1").await;
+    served.made().await;
+    served.stored(6, 2, "1").await;
+    consumer.created().await.unwrap();
+    for sequence in [5, 6] {
+        assert_eq!(next(&mut consumer).await.unwrap().sequence, sequence);
+    }
+    assert_eq!(consumer.waiting_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_request_for_a_consumer_that_nobody_answers_is_repeated() {
+    let (mut consumer, mut served) = open().await;
+    let asked = async {
+        // Nobody answers the first, and the second is answered by a server without a leader.
+        served.asked_again().await;
+        let later = r#"{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}"#;
+        served.answer(later).await;
+        served.asked_again().await;
+        let nobody = format!(
+            "HMSG {} 2 16 16\r\nNATS/1.0 503\r\n\r\n\r\n",
+            served.answers
+        );
+        served.peer.say(&nobody).await;
+        served.asked_again().await;
+        served.made().await;
+        served.stored(5, 1, "1").await;
+    };
+    let (created, ()) = join!(consumer.created(), asked);
+    created.unwrap();
+    // The same consumer, so that an answer to an earlier request is none to another one.
+    served.made().await;
     assert_eq!(next(&mut consumer).await.unwrap().sequence, 5);
+}
+
+#[tokio::test]
+async fn a_consumer_that_no_server_will_make_is_not_asked_for_again() {
+    let (mut consumer, mut served) = open().await;
+    served
+        .answer(r#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#)
+        .await;
+    let why = consumer.created().await.unwrap_err().to_string();
+    assert!(why.contains("stream not found"), "{why}");
 }
 
 #[tokio::test]

@@ -228,3 +228,79 @@ fn it_is_told_why_a_message_is_not_stored() {
     let none = acknowledgement(&answer(Some("NATS/1.0 503\r\n\r\n"), ""), STREAM);
     assert!(matches!(none, Err(NotStored::Unknown(why)) if why.contains("503")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_left_that_answers_nothing_for_long() {
+    let second = Duration::from_secs(1);
+    let mut unanswered = Unanswered::default();
+    unanswered.note_failed(2);
+    assert!(!unanswered.is_over(), "nothing was sent");
+    let mut unanswered = Unanswered::default();
+    unanswered.note_sent();
+    unanswered.note_failed(1);
+    tokio::time::advance(UNANSWERED_MAX).await;
+    assert!(!unanswered.is_over(), "one message may be lost");
+    unanswered.note_sent();
+    unanswered.note_failed(1);
+    assert!(unanswered.is_over());
+    let mut unanswered = Unanswered::default();
+    unanswered.note_sent();
+    unanswered.note_failed(9);
+    tokio::time::advance(UNANSWERED_MAX - second).await;
+    assert!(!unanswered.is_over(), "an election may take so long");
+}
+
+#[tokio::test]
+async fn a_server_that_stores_nothing_is_left_for_another_one() {
+    let servers = [Server::start().await, Server::start().await];
+    let nats = Nats::at(format!("{},{}", servers[0].nats.url, servers[1].nats.url));
+    // The first one is the only one that is there at first.
+    nats.avoided.add("B");
+    let serve = async {
+        let mut first = servers[0].let_in(r#"{"server_id":"A"}"#).await;
+        first.subscribed().await;
+        first
+    };
+    let other = async {
+        servers[1].let_in(r#"{"server_id":"B"}"#).await;
+        std::future::pending::<()>().await;
+    };
+    let (storer, mut first) = tokio::select! {
+        both = async { join!(Storer::connect(&nats, "test".to_owned()), serve) } => both,
+        () = other => unreachable!("it serves for ever"),
+    };
+    let storer = storer.unwrap();
+    let refuse = async {
+        // As a server says that has lost the others.
+        loop {
+            let Some(line) = first.line_or_end().await else {
+                // The storer has left.
+                return std::future::pending().await;
+            };
+            let Some(rest) = line.strip_prefix("HPUB my.h.~.a ") else {
+                continue;
+            };
+            let reply = rest.split(' ').next().unwrap();
+            let nobody = "NATS/1.0 503\r\n\r\n";
+            let bytes = nobody.len();
+            first
+                .say(&format!("HMSG {reply} 1 {bytes} {bytes}\r\n{nobody}\r\n"))
+                .await;
+        }
+    };
+    let left = async {
+        while !nats.avoided.has("A") {
+            let refused = store(&storer, "1").await;
+            assert!(matches!(refused, Err(NotStored::Unknown(_))));
+            assert!(
+                storer.is_connected(),
+                "publications wait, and are not refused"
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = left => {}
+        () = refuse => unreachable!("it waits for ever"),
+    }
+}

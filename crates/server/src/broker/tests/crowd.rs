@@ -6,7 +6,7 @@
 use super::CHANNELS;
 use super::reached::Reached;
 use super::truth::{Truth, What};
-use myriad_hub::{Delivery, HomeEffect, Recovered};
+use myriad_hub::{Delivery, HomeEffect, NotRecovered, Recovered};
 use myriad_shard::{Asker, Epoch, HistoryAnswer, Kept, NotPublished, Payload, Position, Wanting};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
@@ -126,11 +126,13 @@ pub(super) struct Published {
     pub(super) answer: Option<Result<Position, NotPublished>>,
 }
 
-/// A subscriber asks a home what it missed.
+/// What a subscriber does next.
 #[derive(Debug)]
-pub(super) struct Recovery {
-    pub(super) subscriber: usize,
-    pub(super) since: Position,
+pub(super) enum Next {
+    /// It asks its home what it missed.
+    Recover { subscriber: usize, since: Position },
+    /// It was told that its node is behind, and leaves.
+    Leave { subscriber: usize },
 }
 
 /// What histories have at the end.
@@ -201,13 +203,8 @@ impl Crowd {
         });
     }
 
-    /// What a node's home says. Returns what a subscriber asks next.
-    pub(super) fn handle(
-        &mut self,
-        truth: &Truth,
-        node: u64,
-        effect: HomeEffect,
-    ) -> Option<Recovery> {
+    /// What a node's home says. Returns what a subscriber does next.
+    pub(super) fn handle(&mut self, truth: &Truth, node: u64, effect: HomeEffect) -> Option<Next> {
         match effect {
             HomeEffect::Joined {
                 shard,
@@ -218,7 +215,9 @@ impl Crowd {
                 let is_current = u64::from(self.subscribers[shard].serial) == serial;
                 return is_current.then(|| self.handle_joined(shard, position))?;
             }
-            HomeEffect::Recovered(recovered) => self.handle_recovered(truth, node, recovered),
+            HomeEffect::Recovered(recovered) => {
+                return self.handle_recovered(truth, node, recovered);
+            }
             HomeEffect::Deliver { delivery, shards } => {
                 for shard in shards.iter() {
                     self.handle_delivery(truth, node, shard, &delivery);
@@ -233,7 +232,7 @@ impl Crowd {
         None
     }
 
-    fn handle_joined(&mut self, shard: usize, position: Position) -> Option<Recovery> {
+    fn handle_joined(&mut self, shard: usize, position: Position) -> Option<Next> {
         let subscriber = &mut self.subscribers[shard];
         let Some(since) = subscriber.position else {
             subscriber.begin_at(position);
@@ -241,33 +240,38 @@ impl Crowd {
             return None;
         };
         subscriber.stage = Stage::Recovering(Vec::new());
-        Some(Recovery {
+        Some(Next::Recover {
             subscriber: shard,
             since,
         })
     }
 
-    fn handle_recovered(&mut self, truth: &Truth, node: u64, recovered: Recovered) {
+    fn handle_recovered(&mut self, truth: &Truth, node: u64, recovered: Recovered) -> Option<Next> {
         let Recovered {
             ticket,
             position,
             publications,
             ..
         } = recovered;
-        let subscriber = &mut self.subscribers[usize::from(ticket.shard)];
+        let index = usize::from(ticket.shard);
+        let subscriber = &mut self.subscribers[index];
         if subscriber.serial != ticket.command || subscriber.node != Some(node) {
-            return;
+            return None;
         }
         let meanwhile = match std::mem::replace(&mut subscriber.stage, Stage::Live) {
             Stage::Recovering(meanwhile) => meanwhile,
             // Its subscription has ended since.
             other => {
                 subscriber.stage = other;
-                return;
+                return None;
             }
         };
-        if let Some(missed) = publications {
-            let known = subscriber.position.expect("it recovers from somewhere");
+        let known = subscriber.position.expect("it recovers from somewhere");
+        if publications == Err(NotRecovered::Behind) {
+            self.reached.behind += 1;
+            return Some(Next::Leave { subscriber: index });
+        }
+        if let Ok(missed) = publications {
             assert_eq!(known.epoch, position.epoch, "another epoch says nothing");
             for kept in missed {
                 subscriber.take(truth, kept.offset, number_of(&kept.content.payload));
@@ -277,6 +281,12 @@ impl Crowd {
             let is_by_channel = self.hearers.contains(&node);
             self.reached.by_channel.recovered += u64::from(is_by_channel);
         } else {
+            // Nothing is lost that has a later place: what it has seen would come again.
+            let is_older = position.epoch == known.epoch && position.offset < known.offset;
+            assert!(
+                !is_older || !truth.is_whole(),
+                "subscriber {index} knows {known:?}, and is to begin at {position:?}"
+            );
             subscriber.begin_at(position);
             self.reached.unrecovered += 1;
         }
@@ -285,6 +295,7 @@ impl Crowd {
                 subscriber.take(truth, offset, publication);
             }
         }
+        None
     }
 
     fn handle_delivery(&mut self, truth: &Truth, node: u64, shard: usize, delivery: &Delivery) {

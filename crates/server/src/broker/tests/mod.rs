@@ -9,6 +9,7 @@
 //!   the log's order. That is so before anything else is published, too: nothing has to follow a lost message for a node to find it;
 //! * a history has what was published last, also on a node where nobody wanted the channel;
 //! * every publication that was acknowledged stands where its publisher was told, once (unless the servers lost it);
+//! * nobody is told, of a log that has lost nothing, that its place is lost because a node is behind;
 //! * whoever asked a node that lives was answered, once; nodes agree on the epoch, have read all, and hold nothing.
 //!
 //! A seed that fails says how to replay it. `MYRIAD_SIM_SEEDS` is the number of seeds and `MYRIAD_SIM_FROM` the first.
@@ -22,6 +23,7 @@ mod ending;
 mod frozen;
 mod node;
 mod pair;
+mod paused;
 mod plan;
 mod reached;
 mod truth;

@@ -1,7 +1,7 @@
 //! A node of the simulated cluster: the reader and the publisher that ship, and a real home.
 
 use super::cloud::{Client, Cloud, lock};
-use super::crowd::Crowd;
+use super::crowd::{Crowd, Next};
 use super::frozen::Freezer;
 use super::plan::Plan;
 use super::{CHANNELS, STREAM_NAMESPACE};
@@ -68,20 +68,27 @@ impl NodeHomes {
         tell(&mut home, now);
         while let Some(effect) = home.poll_effect() {
             let handle = |truth: &_| lock(&self.crowd).handle(truth, self.node, effect);
-            let Some(recovery) = self.cloud.with_truth(handle) else {
-                continue;
+            let (subscriber, since) = match self.cloud.with_truth(handle) {
+                None => continue,
+                Some(Next::Recover { subscriber, since }) => (subscriber, Some(since)),
+                Some(Next::Leave { subscriber }) => (subscriber, None),
             };
             let (channel, serial) = {
                 let crowd = lock(&self.crowd);
-                let subscriber = &crowd.subscribers[recovery.subscriber];
-                (CHANNELS[subscriber.channel], subscriber.serial)
+                let known = &crowd.subscribers[subscriber];
+                (CHANNELS[known.channel], known.serial)
+            };
+            let Some(since) = since else {
+                lock(&self.crowd).subscribers[subscriber].leave();
+                home.handle_leave(channel, subscriber, now);
+                continue;
             };
             let request = Recover {
                 channel: channel.into(),
-                ticket: ticket(recovery.subscriber, serial),
+                ticket: ticket(subscriber, serial),
                 since: Since {
-                    offset: recovery.since.offset,
-                    epoch: recovery.since.epoch.as_str().into(),
+                    offset: since.offset,
+                    epoch: since.epoch.as_str().into(),
                 },
                 mode: RecoveryMode::Stream,
                 is_asked: true,

@@ -12,6 +12,8 @@ pub(super) struct Reached {
     pub(super) deliveries: u64,
     pub(super) recovered: u64,
     pub(super) unrecovered: u64,
+    /// Subscribers whose nodes were behind.
+    pub(super) behind: u64,
     pub(super) lost: u64,
     pub(super) histories: u64,
     pub(super) removals: u64,
@@ -58,6 +60,7 @@ impl Reached {
             ("deliveries", &mut self.deliveries),
             ("recovered", &mut self.recovered),
             ("unrecovered", &mut self.unrecovered),
+            ("behind", &mut self.behind),
             ("lost", &mut self.lost),
             ("histories", &mut self.histories),
             ("removals", &mut self.removals),

@@ -133,6 +133,10 @@ fn refused(refused: ReadRefused) -> Failure {
         )
         .into(),
         ReadRefused::InvalidOffset => bad_offset().into(),
+        ReadRefused::Behind => Refusal::busy(
+            "this node has not read the stream as far as the offset; wait as long as Retry-After says, then ask again",
+        )
+        .into(),
         ReadRefused::Unrecoverable(mut state) => {
             let gone = Refusal::new(
                 StatusCode::GONE,

@@ -5,7 +5,7 @@ use crate::broker::State;
 use crate::broker::fill_budget::{FillBudget, bytes_of};
 use crate::broker::link::BrokerError;
 use crate::broker::servers::{
-    Ack, Feed, Listener, NotStored, Page, PageSize, Servers, ToStore, Way, Which,
+    Ack, Feed, Listener, NotStored, Page, PageSize, Part, Servers, ToStore, Way, Which,
 };
 use crate::broker::settings::BrokerInterest;
 use crate::broker::tests::simulate;
@@ -152,6 +152,8 @@ impl Servers for OneChannel {
     fn send(&self, _: ToStore) -> BoxFuture<'_, bool> {
         unreachable!("nobody publishes")
     }
+
+    fn leave_server(&self, _: &Log, _: Part) {}
 
     fn tell(&self, _: Told) {}
 }

@@ -2,12 +2,12 @@
 
 use super::listener::SimListener;
 use super::{Cloud, Looked, State, consumer, extent_of, lock};
-use crate::broker::BrokerError;
 use crate::broker::link::Log;
 use crate::broker::servers::{
-    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, SUBJECTS_ASKED_MAX,
-    Servers, Stored, ToStore, Way, Which,
+    Ack, Feed, FeedError, LastBySubject, Listener, NotStored, Page, PageSize, Part,
+    SUBJECTS_ASKED_MAX, Servers, Stored, ToStore, Way, Which,
 };
+use crate::broker::{BrokerError, NoStreamCause};
 use futures_util::future::{BoxFuture, pending};
 use myriad_broker::{Extent, Source};
 use myriad_reactor::sim::Prng;
@@ -160,6 +160,7 @@ impl Servers for Client {
             extent.await.map_err(|why| BrokerError::NoStream {
                 stream: "the log".into(),
                 why: why.into(),
+                cause: NoStreamCause::NoLeader,
                 replicas: 3,
             })
         })
@@ -274,6 +275,9 @@ impl Servers for Client {
     fn send(&self, _message: ToStore) -> BoxFuture<'_, bool> {
         Box::pin(async { true })
     }
+
+    /// There is one server at a time.
+    fn leave_server(&self, _log: &Log, _part: Part) {}
 
     fn tell(&self, _told: Told) {}
 }
