@@ -208,6 +208,7 @@ fn is_rubbish(last: Option<LastBeat>) -> bool {
 pub(super) struct BeatKeeper {
     /// Where beats stand.
     pub(super) subject: String,
+    is_in_order: bool,
     /// When the last beat was heard, or the log opened.
     heard: Instant,
     /// The last message that is known to stand there.
@@ -228,9 +229,11 @@ pub(super) struct BeatKeeper {
 type Writing = JoinHandle<Result<Option<u64>, BeatError>>;
 
 impl BeatKeeper {
-    pub(super) fn new(subject: String) -> Self {
+    /// `is_in_order`: everything comes that is stored, in its order. Otherwise a beat may be lost on its way.
+    pub(super) fn new(subject: String, is_in_order: bool) -> Self {
         Self {
             subject,
+            is_in_order,
             heard: Instant::now(),
             last: 0,
             since: 0,
@@ -308,7 +311,9 @@ impl BeatKeeper {
             self.tried = Instant::now();
             match writing.await {
                 // If nobody knows whether it is stored, it comes or it does not: the stream is read by another connection.
-                Ok(Ok(Some(place))) if place > self.last => self.stored = Some(Instant::now()),
+                Ok(Ok(Some(place))) if self.is_in_order && place > self.last => {
+                    self.stored = Some(Instant::now());
+                }
                 Ok(Ok(_) | Err(BeatError::Write(NotStored::Unknown(_)))) | Err(_) => {}
                 Ok(Err(error)) => return Err(error.into()),
             }

@@ -83,7 +83,7 @@ impl Hearer {
         let stream = link.subjects.stream(&log.class);
         Self {
             counts: link.state.counts.of(&stream),
-            beat: BeatKeeper::new(link.subjects.beat(&log.class)),
+            beat: BeatKeeper::new(link.subjects.beat(&log.class), false),
             entries: Entries {
                 link: Arc::clone(&link),
                 homes: Arc::clone(&homes),

@@ -254,7 +254,7 @@ impl Servers for Jetstream {
         };
         if let Some(id) = id.filter(|id| self.nats.avoided.add(id)) {
             tracing::warn!(
-                "nothing of stream {stream} comes by NATS server {id}: this node goes to another one"
+                "nothing of stream {stream} comes by NATS server {id}: this node tries another one, if there is one"
             );
         }
     }
@@ -288,7 +288,12 @@ fn may_come(error: &AccountErrorKind) -> bool {
     match error {
         AccountErrorKind::TimedOut => true,
         AccountErrorKind::JetStream(said) => {
-            said.code() >= 500 && said.error_code() != ErrorCode::CLUSTER_REQUIRED
+            let never = [
+                ErrorCode::JETSTREAM_NOT_ENABLED,
+                ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
+                ErrorCode::CLUSTER_REQUIRED,
+            ];
+            said.code() >= 500 && !never.contains(&said.error_code())
         }
         // Nobody listens where JetStream is asked: it is off, or this server does not reach the others yet.
         AccountErrorKind::JetStreamUnavailable => true,

@@ -79,7 +79,7 @@ impl Reader {
         let stream = link.subjects.stream(&log.class);
         Self {
             counts: link.state.counts.of(&stream),
-            beat: BeatKeeper::new(link.subjects.beat(&log.class)),
+            beat: BeatKeeper::new(link.subjects.beat(&log.class), true),
             entries: Entries {
                 link: Arc::clone(&link),
                 homes: Arc::clone(&homes),

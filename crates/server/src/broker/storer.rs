@@ -163,7 +163,7 @@ impl StoringTask {
                 Ending::Unanswered => {
                     self.nats.avoided.add(&server);
                     tracing::warn!(
-                        "NATS server {server} has stored nothing for {} s: this node goes to another one",
+                        "NATS server {server} has stored nothing for {} s: this node tries another one, if there is one",
                         UNANSWERED_MAX.as_secs()
                     );
                 }
