@@ -296,6 +296,13 @@ impl Encode for Batch {
     }
 
     fn make_frame(&self, encoding: Encoding) -> Vec<u8> {
+        if encoding.has_event_ids() {
+            return encoding.events(|events| {
+                for (one, form) in self.publications.iter().zip(Self::forms(encoding.form())) {
+                    one.write_event(encoding.with_form(form), events);
+                }
+            });
+        }
         if encoding.protocol() != Protocol::Raw {
             let (kind, message) = self.message(encoding);
             return encoding.frame(kind, &message);

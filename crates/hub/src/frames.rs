@@ -144,6 +144,21 @@ impl Encoding {
         frame
     }
 
+    /// Whether publications travel as events whose ids say where their channel stands.
+    #[must_use]
+    pub fn has_event_ids(self) -> bool {
+        self.framing() == Framing::Event && self.protocol() == Protocol::CentrifugePush
+    }
+
+    /// Events in their framing.
+    pub fn events(self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        debug_assert_eq!(self.framing(), Framing::Event);
+        let (mut events, mut frame) = (Vec::new(), Vec::new());
+        write(&mut events);
+        encode_chunk(&mut frame, &[&events]);
+        frame
+    }
+
     fn push_web_socket_frames(self, kind: Kind, message: &[u8], frames: &mut Vec<u8>) {
         for part in self.frame_contents(message) {
             encode_frame(frames, kind.into(), true, None, part);

@@ -4,8 +4,9 @@ use crate::compression::Compression;
 use crate::encoding::{DataForm, Encoding, Framing, Protocol};
 use crate::frames::{Encode, FrameCache};
 use crate::{Content, Kept, Now, Payload, Permit, Position, Ticket};
-use myriad_wire::centrifuge::{Encoding as Format, Push};
+use myriad_wire::centrifuge::{Encoding as Format, EventId, Push};
 use myriad_wire::deflate::Window;
+use myriad_wire::sse::{encode_event, encode_id};
 use myriad_wire::ws::Kind;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -206,6 +207,21 @@ impl Publication {
         protocol.writer(message).push(&self.channel, &push);
     }
 
+    /// Appends it as an event for a client without commands. Where its position is told, the event's id has it: a client that comes
+    /// back says the id.
+    pub(crate) fn write_event(&self, encoding: Encoding, events: &mut Vec<u8>) {
+        if self.keeps_position && self.offset() > 0 {
+            let id = EventId {
+                channel: (&*self.channel).into(),
+                position: self.position.stream_offset(),
+            };
+            encode_id(events, &id.to_string());
+        }
+        let mut message = Vec::with_capacity(self.content.payload.bytes().len() + 128);
+        self.write(encoding.protocol(), encoding.form(), &mut message);
+        encode_event(events, None, &message);
+    }
+
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
     pub fn note_shard_done(&self) -> bool {
         self.shards_remaining.fetch_sub(1, Ordering::AcqRel) == 1
@@ -230,6 +246,14 @@ impl Encode for Publication {
         let mut message = Vec::with_capacity(self.data_bytes() + 128);
         self.write(protocol, encoding.form(), &mut message);
         (kind_of(format), Cow::Owned(message))
+    }
+
+    fn make_frame(&self, encoding: Encoding) -> Vec<u8> {
+        if encoding.has_event_ids() {
+            return encoding.events(|events| self.write_event(encoding, events));
+        }
+        let (kind, message) = self.message(encoding);
+        encoding.frame(kind, &message)
     }
 }
 

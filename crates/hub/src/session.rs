@@ -19,8 +19,8 @@ pub enum SessionState {
     Connected,
 }
 
-/// Names and values of headers; the names are in lower case.
-pub type Headers = Arc<[(Box<str>, Box<str>)]>;
+/// Names and values of headers; the names are in lower case, and the values any bytes (RFC 9110, section 5.5).
+pub type Headers = Arc<[(Box<str>, Box<[u8]>)]>;
 
 /// Names a token among those of its user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -81,5 +81,8 @@ pub fn run(config: Config, sources: Sources, log: SetLog) -> Result<(), ServerEr
         said::say(format, &words);
     }
     said::say(format, &server.ready_line());
+    if let Some(line) = server.page_line() {
+        said::say(format, &line);
+    }
     server.wait()
 }

@@ -23,11 +23,16 @@ pub struct Reloader {
     control: UnboundedSender<Reload>,
 }
 
-/// A configuration for the control plane to take. It drops `_done` when it has.
+/// What the control plane is told.
 #[derive(Debug)]
-pub(crate) struct Reload {
-    config: Box<Config>,
-    _done: SyncSender<()>,
+pub(crate) enum Reload {
+    /// A configuration to take. It drops `_done` when it has.
+    Take {
+        config: Box<Config>,
+        _done: SyncSender<()>,
+    },
+    /// A configuration with a mistake was not taken.
+    Refused,
 }
 
 /// The control plane's end.
@@ -78,7 +83,8 @@ impl Reloader {
     ) -> Result<Vec<Change>, ConfigError> {
         // Two reloads wait for each other here, so at most one is in the channel.
         let mut running = self.running();
-        let config = running.reloaded(options)?;
+        let config = running.reloaded(options);
+        let config = config.inspect_err(|_| self.note_refused())?;
         first(&config);
         let changes = self.changes(&config.options.written, &running.options.written);
         let remarks = config.remarks.iter();
@@ -87,7 +93,7 @@ impl Reloader {
         }
         *running = config.clone();
         let (done, is_done) = sync_channel(1);
-        let reload = Reload {
+        let reload = Reload::Take {
             config: Box::new(config),
             _done: done,
         };
@@ -96,6 +102,12 @@ impl Reloader {
             let _ = is_done.recv();
         }
         Ok(changes)
+    }
+
+    /// Notes a configuration that has a mistake: metrics say so.
+    pub(crate) fn note_refused(&self) {
+        // Without a control plane there are no metrics.
+        let _ = self.control.send(Reload::Refused);
     }
 
     /// What is written otherwise than before.
@@ -116,8 +128,15 @@ impl Reloader {
 
 /// Carries out reloads until nobody can ask for one.
 pub(crate) async fn follow(mut reloads: Reloads, control: Arc<Control>) {
-    while let Some(Reload { config, _done }) = reloads.recv().await {
-        control.reload(&config);
+    while let Some(reload) = reloads.recv().await {
+        let outcome = control.metrics.reloads();
+        match reload {
+            Reload::Take { config, _done } => {
+                control.reload(&config);
+                outcome.note(true);
+            }
+            Reload::Refused => outcome.note(false),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use myriad_shard::{ClientIds, Epoch, LogSettings, Mesh, ShardRequests};
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -41,6 +41,7 @@ pub struct Server {
     driver: Driver,
     shards: usize,
     max_connections: u64,
+    is_development: bool,
     key: Option<Arc<str>>,
     stage: watch::Sender<Stage>,
     reloader: Reloader,
@@ -93,6 +94,7 @@ impl Server {
             .map_err(ServerError::system("make an API key"))?;
         let (stage, _) = watch::channel(Stage::Serving);
         let max_connections = config.max_connections;
+        let is_development = config.settings.echo;
         let internal_address = match &internal {
             Some(listener) => Some(
                 listener
@@ -120,6 +122,7 @@ impl Server {
             driver,
             shards,
             max_connections,
+            is_development,
             key,
             stage,
             reloader,
@@ -167,6 +170,21 @@ impl Server {
             counted(self.shards as u64, "shard"),
             counted(self.max_connections, "connection"),
         )
+    }
+
+    /// The line that says where a development server shows its page.
+    pub(crate) fn page_line(&self) -> Option<String> {
+        if !self.is_development {
+            return None;
+        }
+        let address = self.internal_address.unwrap_or(self.address);
+        // A server that listens at all addresses listens here.
+        let host = match address.ip() {
+            ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Some(format!("open http://{host}:{}/", address.port()))
     }
 
     /// A handle that begins the drain while another thread waits.

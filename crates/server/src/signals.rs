@@ -118,6 +118,7 @@ impl Following {
                 );
             }
             Err(error) => {
+                self.reloader.note_refused();
                 for mistake in error.each() {
                     tracing::error!("SIGHUP: {mistake}");
                 }

@@ -7,6 +7,7 @@
 //! turn.
 
 use crate::marks::hit;
+use crate::session::last_for;
 use crate::shard::{Shard, token_of};
 use crate::transport::{Methods, Refused};
 use myriad_hub::{ApplicationClose, CloseReason, Now, Phase};
@@ -30,8 +31,15 @@ impl<R: Reactor> Shard<R> {
         final_chunk: Vec<u8>,
         now: Now,
     ) {
+        let unanswered = self.take_answer(key.index);
         if self.note_closed(key, reason, now) {
-            self.end_with(key, final_chunk);
+            self.end_with(
+                key,
+                match unanswered {
+                    Some(response) => last_for(response, reason, None, &final_chunk),
+                    None => final_chunk,
+                },
+            );
         }
     }
 
@@ -82,12 +90,18 @@ impl<R: Reactor> Shard<R> {
         }
         let frame = (Methods::<R>::of(connection.transport()).application_close)(close);
         self.finish_replies(key, now);
-        if self.note_closed_as(key, CloseReason::Application, Some(close), now) {
-            if frame.is_empty() {
+        let unanswered = self.take_answer(key.index);
+        let reason = CloseReason::Application;
+        if self.note_closed_as(key, reason, Some(close), now) {
+            let last = match unanswered {
+                Some(response) => last_for(response, reason, Some(close), &frame),
+                None => frame,
+            };
+            if last.is_empty() {
                 self.hub.connection_mut(key.index).want_fin();
                 self.hub.list_for_flush(key.index);
             } else {
-                self.end_with(key, frame);
+                self.end_with(key, last);
             }
         }
     }

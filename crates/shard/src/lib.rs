@@ -89,6 +89,6 @@ pub use myriad_hub::{
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;
-pub use myriad_wire::http::{OriginPattern, OriginPatternError};
+pub use myriad_wire::http::{OriginPattern, OriginPatternError, OwnHosts};
 pub use myriad_wire::peer::{AddressHeader, AddressHeaderError, Network, NetworkError, Networks};
 pub use myriad_wire::streams::{MediaType, StreamOffset};

@@ -203,7 +203,7 @@ impl std::ops::Deref for Refusals {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 40] = [
+pub const REFUSALS: [&str; 41] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -226,6 +226,7 @@ pub const REFUSALS: [&str; 40] = [
     "path",
     "anonymous",
     "origin",
+    "foreign_host",
     "handshake_timeout",
     "full",
     "draining",
@@ -278,7 +279,9 @@ impl Metrics {
 mod tests {
     use super::{Distribution, REFUSALS};
     use myriad_wire::handshake::Refusal;
-    use myriad_wire::http::{BodyError, ChunkError, HeadError, OriginRefused, QueryError};
+    use myriad_wire::http::{
+        BodyError, ChunkError, HeadError, HostRefused, OriginRefused, QueryError,
+    };
 
     #[test]
     fn every_refusal_of_wire_is_listed() {
@@ -293,6 +296,7 @@ mod tests {
             HeadError::Expectation.label(),
             HeadError::Connect.label(),
             OriginRefused.label(),
+            HostRefused.label(),
             QueryError.label(),
             BodyError::TooLarge.label(),
             BodyError::Chunk(ChunkError::Size).label(),

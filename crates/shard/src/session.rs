@@ -28,12 +28,14 @@ mod refused;
 mod rpc;
 mod single;
 mod subscribe;
+mod unanswered;
 mod unsubscribe;
 mod verify;
 
 pub(crate) use members::Gather;
 pub use members::{MembersKind, MembersPage, MembersQuestion};
 pub(crate) use single::OnlyConnection;
+pub(crate) use unanswered::last_for;
 
 use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, protocol_of};
@@ -78,6 +80,8 @@ pub(crate) struct Sessions {
     pending: HashMap<SubscriptionId, Pending>,
     /// Clients whose connect command waits for server-side subscriptions, by their connection.
     connecting: HashMap<u32, Connecting>,
+    /// Heads of answers over HTTP that wait for what becomes of a connect request, by their connection.
+    unanswered: HashMap<u32, Vec<u8>>,
     /// Member lists that are being gathered from all shards.
     gathers: HashMap<u64, Gather>,
     last_gather: u64,
@@ -104,6 +108,7 @@ impl Sessions {
             replies: Vec::new(),
             pending: HashMap::new(),
             connecting: HashMap::new(),
+            unanswered: HashMap::new(),
             gathers: HashMap::new(),
             last_gather: 0,
             questions: Questions::default(),
@@ -120,7 +125,8 @@ impl Sessions {
     /// Bytes of messages that wait for the answer to a connect command, or behind another command, for checks.
     pub(crate) fn held_bytes(&self) -> usize {
         let held: usize = self.connecting.values().map(Connecting::held_bytes).sum();
-        held + self.lines.bytes()
+        let unanswered: usize = self.unanswered.values().map(Vec::len).sum();
+        held + unanswered + self.lines.bytes()
     }
 
     /// Commands that wait for the control plane.
@@ -132,6 +138,7 @@ impl Sessions {
     pub(crate) fn waiting(&self) -> usize {
         self.pending.len()
             + self.connecting.len()
+            + self.unanswered.len()
             + self.gathers.len()
             + self.questions.len()
             + self.asks.len()
@@ -414,9 +421,10 @@ impl<R: Reactor> Shard<R> {
             encoding.compressed_frame(window, kind, message, self.hub.compressor_mut())
         });
         let frame = compressed.unwrap_or_else(|| encoding.frame(kind, message));
-        let queued = self
-            .hub
-            .enqueue_alone(key.index, Chunk::Owned(frame.into()));
+        let queued = self.begin_answer(key.index).and_then(|()| {
+            self.hub
+                .enqueue_alone(key.index, Chunk::Owned(frame.into()))
+        });
         if let Err(overflow) = queued {
             self.close_stream(key, overflow.into(), now);
         }

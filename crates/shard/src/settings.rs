@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::limits::{Limits, TrustedProxies};
 use crate::notices::NoticeSettings;
 use myriad_hub::{ClientOptions, Compression, Namespaces, ReaderSettings};
-use myriad_wire::http::OriginPattern;
+use myriad_wire::http::{OriginPattern, OwnHosts};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,9 +91,11 @@ pub struct Settings {
     pub echo: bool,
     /// Accepts clients without authentication; otherwise `/raw` answers 401.
     pub anonymous: bool,
-    /// Web pages of other hosts that may connect; `None` accepts every page. Pages of the server's own host and clients
-    /// that are not browsers may always connect.
-    pub allowed_origins: Option<Arc<[OriginPattern]>>,
+    /// Web pages of other hosts that may connect. Pages of the server's own host and clients that are not browsers may always
+    /// connect.
+    pub allowed_origins: Arc<[OriginPattern]>,
+    /// Names that this server answers to; none: it answers to every name.
+    pub own_hosts: Option<Arc<OwnHosts>>,
     /// The compression to agree on when a client offers it.
     pub compression: Compression,
     /// Transports of the Centrifuge protocol beside WebSocket.
@@ -169,6 +171,8 @@ impl Settings {
             pong_timeout: running.pong_timeout,
             idle_timeout: running.idle_timeout,
             linger_timeout: running.linger_timeout,
+            head_bytes_max: running.head_bytes_max,
+            headers_max: running.headers_max,
             outbound_bytes_max: running.outbound_bytes_max,
             slice_max: running.slice_max,
             notices: running.notices,
@@ -182,7 +186,8 @@ impl Default for Settings {
         Self {
             echo: false,
             anonymous: false,
-            allowed_origins: None,
+            allowed_origins: Arc::default(),
+            own_hosts: None,
             compression: Compression::default(),
             transports: Transports::default(),
             hands_over: true,
@@ -192,8 +197,8 @@ impl Default for Settings {
             idle_timeout: Duration::ZERO,
             stall_timeout: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(5),
-            head_bytes_max: 8192,
-            headers_max: 64,
+            head_bytes_max: 32 << 10,
+            headers_max: 128,
             message_bytes_max: 64 * 1024,
             fragments_max: 1024,
             append_elements_max: 10_000,

@@ -33,6 +33,17 @@ pub fn encode_event(out: &mut Vec<u8>, name: Option<&str>, data: &[u8]) {
     out.push(b'\n');
 }
 
+/// Appends the field that says where a reader stands once it has the event that follows. Alone in a block it says so without an
+/// event.
+///
+/// A line end in `id` would begin another field, so an id has none.
+pub fn encode_id(out: &mut Vec<u8>, id: &str) {
+    debug_assert!(!id.contains(['\r', '\n', '\0']));
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(id.as_bytes());
+    out.push(b'\n');
+}
+
 /// Appends a comment, which readers skip: a sign of life. It has one line.
 pub fn encode_comment(out: &mut Vec<u8>, text: &str) {
     debug_assert!(!text.contains(['\r', '\n']));

@@ -53,10 +53,11 @@ use crate::machine::Machine;
 use crate::proxy::ApplicationSettings;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
 use myriad_shard::{
-    Mesh, Namespaces, OriginPattern, ProcessLimits, ReaderSettings, Settings, Transports,
+    Mesh, Namespaces, OriginPattern, OwnHosts, ProcessLimits, ReaderSettings, Settings, Transports,
 };
 use myriad_units::count;
 use myriad_units::option::{Count, Size, Span};
+use myriad_wire::http::{HEADERS_MAX, HeadLimits};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;
@@ -267,6 +268,8 @@ pub struct Config {
     pub(crate) broker: Option<BrokerSettings>,
     /// What the application is asked, and where.
     pub(crate) application: ApplicationSettings,
+    /// Everybody is shown the metrics at the clients' address.
+    pub public_metrics: bool,
     /// Limits of the process.
     pub limits: ProcessLimits,
     /// What somebody reading the log should know about these values.
@@ -404,6 +407,7 @@ impl Options {
             settings,
             application,
             announce,
+            public_metrics: self.public_metrics.unwrap_or(false),
             limits,
             remarks,
             broker: self.broker()?,
@@ -529,13 +533,22 @@ impl Options {
         }
     }
 
-    /// In development anybody may publish and listen, so pages of other hosts are kept out unless they are listed.
-    fn allowed_origins(&self) -> Option<Arc<[OriginPattern]>> {
-        match &self.allowed_origins {
-            Some(listed) => Some(listed.clone().into()),
-            None if self.dev.unwrap_or(false) => Some([].into()),
-            None => None,
+    /// Pages of other hosts are kept out unless they are listed. Their visitors' cookies would speak for them, and a server in
+    /// an intranet would answer whoever can show a page to somebody inside.
+    fn allowed_origins(&self) -> Arc<[OriginPattern]> {
+        self.allowed_origins.clone().unwrap_or_default().into()
+    }
+
+    /// In development the API is open, so the names of other machines are kept out.
+    fn own_hosts(&self) -> Option<Arc<OwnHosts>> {
+        if !self.dev.unwrap_or(false) {
+            return None;
         }
+        let uname = rustix::system::uname();
+        let name = uname.nodename().to_string_lossy();
+        // Multicast DNS calls it that (RFC 6762).
+        let names = [name.to_string(), format!("{name}.local")];
+        Some(Arc::new(OwnHosts::new(names, self.allowed_origins())))
     }
 
     fn send_buffer_bytes(&self) -> Result<u32, ConfigError> {
@@ -554,6 +567,25 @@ impl Options {
         match u32::try_from(count.0) {
             Ok(fragments) if (1..=100_000_000).contains(&fragments) => Ok(fragments),
             _ => Err(refuse("message-fragments-max", count, "choose 1 to 100m")),
+        }
+    }
+
+    fn head_limits(&self, defaults: &Settings) -> Result<HeadLimits, ConfigError> {
+        let bytes = Size(u64::try_from(defaults.head_bytes_max).unwrap_or(u64::MAX));
+        let bytes = self.head_bytes_max.unwrap_or(bytes);
+        let lines = Count(u64::try_from(defaults.headers_max).unwrap_or(u64::MAX));
+        let lines = self.head_lines_max.unwrap_or(lines);
+        match (usize::try_from(bytes.0), usize::try_from(lines.0)) {
+            (Ok(bytes_max), _) if !(4 << 10..=1 << 20).contains(&bytes_max) => {
+                Err(refuse("head-bytes-max", bytes, "choose 4KiB to 1MiB"))
+            }
+            (Ok(bytes_max), Ok(headers_max)) if (16..=HEADERS_MAX).contains(&headers_max) => {
+                Ok(HeadLimits {
+                    bytes_max,
+                    headers_max,
+                })
+            }
+            _ => Err(refuse("head-lines-max", lines, "choose 16 to 1024")),
         }
     }
 
@@ -617,6 +649,7 @@ impl Options {
         let namespaces = self.namespaces(anonymous)?;
         let client = self.client.clone().unwrap_or_default();
         let client_options = client.resolve(&namespaces, anonymous)?;
+        let head = self.head_limits(&defaults)?;
         let lets_strangers_in = anonymous || client_options.allow_anonymous_connect_without_token;
         Ok(Settings {
             echo: self.dev.unwrap_or(false),
@@ -626,6 +659,7 @@ impl Options {
             subscriptions_max: client.channel_limit(defaults.subscriptions_max)?,
             namespaces: Arc::new(namespaces),
             allowed_origins: self.allowed_origins(),
+            own_hosts: self.own_hosts(),
             limits: Arc::new(client.limits()?),
             proxies: Arc::new(self.proxies()?),
             hands_over: self.internal_listen.is_none(),
@@ -649,6 +683,8 @@ impl Options {
                 Span(defaults.stall_timeout),
             )?,
             readers: self.readers(lets_strangers_in)?,
+            head_bytes_max: head.bytes_max,
+            headers_max: head.headers_max,
             message_bytes_max: message.0,
             fragments_max: self.fragments_max(defaults.fragments_max)?,
             append_elements_max: self.append_elements_max(defaults.append_elements_max)?,
@@ -737,7 +773,7 @@ mod tests {
         assert_eq!(config.limits.buffered_bytes_max, 2 << 30);
         assert_eq!(config.send_buffer_bytes, 32 << 10);
         assert!(config.settings.hands_over && !config.settings.echo && !config.settings.anonymous);
-        assert!(config.settings.allowed_origins.is_none());
+        assert!(config.settings.allowed_origins.is_empty());
         let [nobody] = &config.remarks[..] else {
             panic!("{:?}", config.remarks)
         };
@@ -745,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn development_keeps_pages_of_other_hosts_out_unless_they_are_listed() {
+    fn pages_of_other_hosts_are_kept_out_unless_they_are_listed() {
         let listed = |dev, origins: &[&str]| {
             let origins: Vec<_> = origins.iter().map(|text| text.parse().unwrap()).collect();
             let options = Options {
@@ -754,12 +790,12 @@ mod tests {
                 ..Options::default()
             };
             let settings = options.resolve(&ROOMY).unwrap().settings;
-            settings.allowed_origins.map(|origins| origins.len())
+            (settings.allowed_origins.len(), settings.own_hosts.is_some())
         };
-        assert_eq!(listed(false, &[]), None);
-        assert_eq!(listed(true, &[]), Some(0));
-        assert_eq!(listed(true, &["https://a.example"]), Some(1));
-        assert_eq!(listed(false, &["https://a.example"]), Some(1));
+        assert_eq!(listed(false, &[]), (0, false));
+        assert_eq!(listed(true, &[]), (0, true));
+        assert_eq!(listed(true, &["https://a.example"]), (1, true));
+        assert_eq!(listed(false, &["https://a.example"]), (1, false));
     }
 
     #[test]

@@ -62,6 +62,10 @@ pub struct Options {
     #[serde(deserialize_with = "parsed_option_list")]
     pub allowed_origins: Option<Vec<OriginPattern>>,
 
+    /// Show /metrics to everybody at the clients' address
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+    pub public_metrics: Option<bool>,
+
     /// Networks of proxies that say who their clients are, such as 10.0.0.0/8; may be repeated
     #[arg(long, value_name = "NETWORK")]
     #[serde(deserialize_with = "parsed_option_list")]
@@ -163,6 +167,14 @@ pub struct Options {
     /// Time over which connections are closed when the server stops
     #[arg(long, value_name = "TIME")]
     pub drain: Option<Span>,
+
+    /// Bytes of a request head; past it: 431
+    #[arg(long, value_name = "SIZE")]
+    pub head_bytes_max: Option<Size>,
+
+    /// Lines of headers in a request head; past it: 431
+    #[arg(long, value_name = "COUNT")]
+    pub head_lines_max: Option<Count>,
 
     /// Elements of an array that one request appends to a stream; past it: 413
     #[arg(long, value_name = "COUNT")]
@@ -347,6 +359,7 @@ impl Options {
             dev: self.dev.or(other.dev),
             anonymous: self.anonymous.or(other.anonymous),
             allowed_origins: self.allowed_origins.or(other.allowed_origins),
+            public_metrics: self.public_metrics.or(other.public_metrics),
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
             proxy_protocol: self.proxy_protocol.or(other.proxy_protocol),
             client_address_header: self.client_address_header.or(other.client_address_header),
@@ -372,6 +385,8 @@ impl Options {
             events_timeout: self.events_timeout.or(other.events_timeout),
             handshake_timeout: self.handshake_timeout.or(other.handshake_timeout),
             drain: self.drain.or(other.drain),
+            head_bytes_max: self.head_bytes_max.or(other.head_bytes_max),
+            head_lines_max: self.head_lines_max.or(other.head_lines_max),
             append_elements_max: self.append_elements_max.or(other.append_elements_max),
             outbound_bytes_max: self.outbound_bytes_max.or(other.outbound_bytes_max),
             buffered_bytes_max: self.buffered_bytes_max.or(other.buffered_bytes_max),
@@ -416,6 +431,8 @@ impl Options {
             pong_timeout: running.pong_timeout,
             idle_timeout: running.idle_timeout,
             drain: running.drain,
+            head_bytes_max: running.head_bytes_max,
+            head_lines_max: running.head_lines_max,
             outbound_bytes_max: running.outbound_bytes_max,
             buffered_bytes_max: running.buffered_bytes_max,
             compression: running.compression,

@@ -3,7 +3,8 @@
 use super::Options;
 use super::tables::{ChannelTable, NamespaceTable};
 use crate::auth::TokenRules;
-use myriad_shard::{ClientOptions, RecoveryMode, Settings};
+use myriad_shard::{ClientOptions, OriginPattern, RecoveryMode, Settings};
+use myriad_wire::http::is_ambient;
 use std::net::SocketAddr;
 
 impl Options {
@@ -46,12 +47,34 @@ impl Options {
                 "--dev on {address}: whoever reaches this address may connect and publish; keep a development server on 127.0.0.1"
             ));
         }
+        remarks.extend(self.page_remark(settings));
         if client.insecure {
             remarks.push(
                 "client.insecure = true: every client has every right, whoever it is; never for production".to_owned(),
             );
         }
         remarks
+    }
+
+    /// Whose pages may act for a user, where something that his browser adds by itself says who he is.
+    fn page_remark(&self, settings: &Settings) -> Option<String> {
+        let headers = &settings.access.headers;
+        let forwarded = headers.iter().find(|name| is_ambient(name));
+        let how = match (&settings.client.user_id_http_header, forwarded) {
+            (Some(header), _) => format!("a proxy names users in {header}"),
+            (None, Some(header)) => format!("the application is sent {header} (http_headers)"),
+            (None, None) => return None,
+        };
+        if settings.allowed_origins.iter().any(OriginPattern::is_any) {
+            return Some(format!(
+                "allowed-origins has *, and {how}: any web page that a user visits may connect and act for this user; list the pages of your application instead"
+            ));
+        }
+        self.allowed_origins.is_none().then(|| {
+            format!(
+                "{how}, and allowed-origins is not written: web pages of other hosts are refused with 403, because they could act for their visitors; list the pages of your application, or write allowed-origins = [] if all are at this server's own host"
+            )
+        })
     }
 
     /// Whether any client may have any channel.
@@ -195,7 +218,10 @@ mod tests {
                 "anonymous = true\n[client]\nallow_anonymous_connect_without_token = false",
                 &[],
             ),
-            ("[client]\nuser_id_http_header = \"x-user\"", &[NOTHING]),
+            (
+                "[client]\nuser_id_http_header = \"x-user\"",
+                &[NOTHING, "a proxy names users in x-user, and allowed"],
+            ),
             (
                 "[client.token]\nhmac_secret_key = \"0123456789abcdef0123456789abcdef\"",
                 &[],
@@ -225,7 +251,7 @@ mod tests {
     #[test]
     fn a_right_to_subscribe_anywhere_is_enough() {
         const ANONYMOUS: &str = "anonymous = true";
-        const USERS: &str = "[client]\nuser_id_http_header = \"x-user\"";
+        const USERS: &str = "allowed-origins = []\n[client]\nuser_id_http_header = \"x-user\"";
         const PERSONAL: &str = "[client.subscribe_to_user_personal_channel]\nenabled = true";
         let client = "allow_subscribe_for_client = true";
         let both = &format!("{client}\nallow_subscribe_for_anonymous = true");
@@ -254,6 +280,44 @@ mod tests {
         }
         let personal = remarks(&format!("{USERS}\n{PERSONAL}\n[channel]"));
         assert!(personal.is_empty(), "{personal:?}");
+    }
+
+    #[test]
+    fn pages_that_may_act_for_users_are_remarked_on() {
+        let proxy = |headers: &str| {
+            format!(
+                "[client.proxy.connect]\nenabled = true\nendpoint = \"http://127.0.0.1:9/\"\nhttp_headers = [{headers}]"
+            )
+        };
+        let header = "[client]\nuser_id_http_header = \"x-user\"\ninsecure = true";
+        let list = |origins: &str, rest: &str| format!("allowed-origins = [{origins}]\n{rest}");
+        let cookie = proxy("\"X-Trace\", \"Cookie\"");
+        for (text, expected) in [
+            (cookie.clone(), Some("allowed-origins is not written")),
+            (
+                proxy("\"Authorization\""),
+                Some("allowed-origins is not written"),
+            ),
+            (header.to_owned(), Some("allowed-origins is not written")),
+            (list("\"*\"", &cookie), Some("allowed-origins has *")),
+            (list("\"*\"", header), Some("allowed-origins has *")),
+            (list("\"https://a.example\"", &cookie), None),
+            (list("", &cookie), None),
+            (proxy("\"X-Trace\""), None),
+            (list("\"*\"", "anonymous = true"), None),
+        ] {
+            let found = remarks(&text);
+            let about_pages = |remark: &&String| remark.contains("allowed-origins");
+            let found: Vec<_> = found.iter().filter(about_pages).collect();
+            assert_eq!(
+                found.len(),
+                usize::from(expected.is_some()),
+                "{text}: {found:?}"
+            );
+            if let Some(expected) = expected {
+                assert!(found[0].contains(expected), "{text}: {found:?}");
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::error::Refusal;
 use super::inbound::{Fault, Inbound};
 use super::metrics::RequestCounts;
 use super::places::{Phase, Place};
-use super::requests::{ClientAddress, Requests};
+use super::requests::{ClientAddress, Requests, Side};
 use super::stream::{End, HEAD_TIMEOUT, RequestStream, Unsent, has_unread_input};
 use super::{Rules, Shards, Stage};
 use axum::http::StatusCode;
@@ -65,7 +65,18 @@ impl Service {
         back: Option<Return>,
     ) {
         let place = Arc::new(place);
-        let Rules { router, keys, .. } = self.rules.clone();
+        let Rules {
+            router,
+            keys,
+            limits,
+            ..
+        } = self.rules.clone();
+        let named = back.as_ref().map(|back| back.origin);
+        let named = named.filter(|origin| origin.is_named);
+        let address = named.and_then(|origin| origin.address);
+        let peer = || stream.peer_addr().map(|address| address.ip());
+        let address = address.or_else(|| peer().ok());
+        let side = address.map_or(Side::Other, Side::of);
         let stream = RequestStream::new(
             stream,
             inbound,
@@ -74,13 +85,14 @@ impl Service {
             self.unsent.clone(),
         );
         let mut connection = http1::Builder::new()
-            .max_buf_size(READ_BUFFER_BYTES)
+            .max_buf_size(READ_BUFFER_BYTES.max(limits.bytes_max + 1024))
+            .max_headers(limits.headers_max)
             .header_read_timeout(None)
             // A client that ends its side behind its request (`nc -N`) waits for the answer.
             .half_close(true)
             .serve_connection(
                 TokioIo::new(stream),
-                Requests::new(router, ClientAddress(place.address())),
+                Requests::new(router, ClientAddress(place.address()), side),
             );
         let served = self.drive(&mut connection, &place).await;
         let mut stream = connection.into_parts().io.into_inner();
@@ -498,7 +510,7 @@ mod tests {
     #[test]
     fn a_head_that_cannot_be_read_is_told_what_to_do_and_lingers() {
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200));
-        let long = format!("GET / HTTP/1.1\r\na: {}\r\n\r\n", "x".repeat(9_000));
+        let long = format!("GET / HTTP/1.1\r\na: {}\r\n\r\n", "x".repeat(33_000));
         for (head, status, advice) in [
             (
                 "GET / HTTP/1.1\r\nbroken\r\n\r\n",

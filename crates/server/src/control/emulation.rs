@@ -7,7 +7,7 @@ use super::api::bodies::Sender;
 use super::api::body::{self, Limit};
 use super::error::Refusal;
 use super::requests::ClientAddress;
-use super::{Control, stream, wrong_method};
+use super::{Control, stream, streams, wrong_method};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -29,8 +29,8 @@ const PREFLIGHT_AGE_S: &str = "300";
 /// What clients may do here, as shards have it. A reload replaces it.
 #[derive(Debug)]
 pub(crate) struct ClientRules {
-    /// Web pages that may connect; none lets every page.
-    origins: Option<Arc<[OriginPattern]>>,
+    /// Web pages of other hosts that may connect.
+    origins: Arc<[OriginPattern]>,
     /// Bytes of one message.
     message_bytes_max: usize,
 }
@@ -84,14 +84,13 @@ async fn cors(
     next: Next,
 ) -> Result<Response, Refusal> {
     let asked = request.headers();
-    if let Some(allowed) = &control.client_rules.load().origins {
-        let origins = asked.get_all(header::ORIGIN).into_iter();
-        let host = asked.get(header::HOST).map(HeaderValue::as_bytes);
-        check_origin(origins.map(HeaderValue::as_bytes), host, allowed)
-            .map_err(|refused| Refusal::new(StatusCode::FORBIDDEN, "origin", refused.sentence()))?;
-    }
+    let origins = asked.get_all(header::ORIGIN).into_iter();
+    let host = asked.get(header::HOST).map(HeaderValue::as_bytes);
+    let allowed = &control.client_rules.load().origins;
+    check_origin(origins.map(HeaderValue::as_bytes), host, allowed)
+        .map_err(|refused| Refusal::new(StatusCode::FORBIDDEN, "origin", refused.sentence()))?;
     let origin = asked.get(header::ORIGIN).cloned();
-    let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let wanted = streams::named_headers(asked);
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     if let Some(origin) = origin {

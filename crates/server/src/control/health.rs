@@ -44,20 +44,32 @@ fn deafness(control: &Control) -> Option<(StatusCode, String)> {
     })
 }
 
-/// Answers 200 while new clients are welcome, and 503 from the first moment of a drain: load balancers stop sending
-/// clients before any connection is closed. A node of a cluster answers 503 until it has read the channels' logs once, and while it does
-/// not hear one of them that another node hears.
-pub(crate) async fn health(State(control): State<Arc<Control>>) -> Response {
-    let (code, status) = match control.stage() {
-        Stage::Serving if is_catching_up(&control) => {
+fn status(control: &Control) -> (StatusCode, Cow<'static, str>) {
+    match control.stage() {
+        Stage::Serving if is_catching_up(control) => {
             (StatusCode::SERVICE_UNAVAILABLE, "catching up".into())
         }
-        Stage::Serving => match deafness(&control) {
+        Stage::Serving => match deafness(control) {
             Some((code, status)) => (code, status.into()),
             None => (StatusCode::OK, "ok".into()),
         },
         Stage::Draining | Stage::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "draining".into()),
-    };
+    }
+}
+
+/// The same for load balancers at the clients' address, where the API has one of its own. Strangers ask there too, so it says no more
+/// than the status.
+pub(crate) async fn of_clients(State(control): State<Arc<Control>>) -> Response {
+    let (code, status) = status(&control);
+    let health = Json(serde_json::json!({ "status": status }));
+    (code, [(header::CACHE_CONTROL, "no-store")], health).into_response()
+}
+
+/// Answers 200 while new clients are welcome, and 503 from the first moment of a drain: load balancers stop sending
+/// clients before any connection is closed. A node of a cluster answers 503 until it has read the channels' logs once, and while it does
+/// not hear one of them that another node hears.
+pub(crate) async fn health(State(control): State<Arc<Control>>) -> Response {
+    let (code, status) = status(&control);
     let health = Health {
         status,
         version: env!("CARGO_PKG_VERSION"),

@@ -187,6 +187,17 @@ impl Caller {
         }
     }
 
+    /// Whether it may know of the whole server.
+    pub(super) fn check_server(&self) -> Result<(), Refusal> {
+        match &self.0 {
+            Some(key) if key.rights.namespaces.is_some() => Err(Refusal::forbidden(format!(
+                "the key {:?} is for some namespaces, and metrics are about the whole server; use a key without namespaces",
+                key.name,
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it may use these channels.
     pub(super) fn check_channels<'a>(
         &self,

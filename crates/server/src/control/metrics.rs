@@ -1,18 +1,17 @@
 //! `GET /metrics`: what shards count, what the control plane counts, and the process, as OpenMetrics text.
 
 mod process;
+mod reloads;
+mod shown;
 
+use super::Cluster;
 use super::api::Method;
-use super::error::Refusal;
 use super::places::Eviction;
-use super::{Cluster, Control};
 use crate::auth::{Authority, ShownTokens};
 use crate::proxy::ProxyMetrics;
 use crate::webhooks::WebhookCounts;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
 use myriad_shard::{
     CLOSE_REASONS, Count, DefectScope, Distribution, Limit, Mesh, Metrics, REFUSALS, Transport,
 };
@@ -26,13 +25,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use reloads::ReloadOutcome;
 use rustix::thread::Pid;
+pub(super) use shown::metrics;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How old metrics may be while the control plane is crowded.
 const TEXT_AGE_MAX: Duration = Duration::from_secs(1);
@@ -47,6 +46,7 @@ pub(crate) struct Registered {
     bodies: BodyCounts,
     webhooks: WebhookCounts,
     proxies: ProxyMetrics,
+    reloads: ReloadOutcome,
     tables: Arc<OnceLock<Vec<Pid>>>,
     last_text: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -208,6 +208,7 @@ impl Registered {
             cluster.broker.counts.register(ours);
             cluster.nodes.counts.register(ours);
         }
+        let reloads = ReloadOutcome::registered(ours);
         ours.register_collector(Box::new(Shards { mesh }));
         ours.register_collector(Box::new(ShownTokens(tokens)));
         registry.register_collector(Box::new(OwnProcess {
@@ -221,6 +222,7 @@ impl Registered {
             bodies,
             webhooks,
             proxies,
+            reloads,
             tables,
             last_text: Mutex::default(),
         }
@@ -256,23 +258,16 @@ impl Registered {
         &self.proxies
     }
 
+    /// Where it is noted how reloads end.
+    pub(crate) fn reloads(&self) -> &ReloadOutcome {
+        &self.reloads
+    }
+
     /// Sets the threads that have descriptor tables of their own, once all run.
     pub(crate) fn know_tables(&self, threads: Vec<Pid>) {
         // Said once, at the start; a second time would say the same.
         let _ = self.tables.set(threads);
     }
-}
-
-/// Shows everything.
-pub(crate) async fn metrics(State(control): State<Arc<Control>>) -> Result<Response, Refusal> {
-    let text = control.metrics.text().map_err(|_: fmt::Error| {
-        Refusal::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "metrics",
-            "the metrics could not be written as text; report this with the server's log",
-        )
-    })?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
 impl Registered {

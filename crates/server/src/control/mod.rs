@@ -46,6 +46,7 @@ use emulation::ClientRules;
 use error::Refusal;
 use myriad_shard::{EMULATION, Mesh, Namespaces, Settings, TooMany, Transports};
 use myriad_wire::http::{HeadLimits, OriginPattern};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
@@ -98,6 +99,8 @@ pub(crate) struct Control {
     pub(crate) broker: Option<Arc<broker::State>>,
     /// The way to the other nodes of a cluster; none without a broker.
     pub(crate) nodes: Option<Arc<Nodes>>,
+    /// Everybody is shown the metrics. A reload replaces it.
+    pub(crate) public_metrics: AtomicBool,
     /// Development: `/` shows a page, and there is an `/echo`.
     pub(crate) is_development: bool,
 }
@@ -146,6 +149,7 @@ impl Control {
             webhooks: OnceLock::new(),
             broker,
             nodes,
+            public_metrics: AtomicBool::new(config.public_metrics),
             is_development: settings.echo,
         })
     }
@@ -160,6 +164,8 @@ impl Control {
         let settings = self.settings(config);
         self.tokens.replace(config.tokens.clone());
         self.namespaces.store(Arc::clone(&settings.namespaces));
+        self.public_metrics
+            .store(config.public_metrics, Ordering::Relaxed);
         self.reload_keys(config);
         let origins = Self::origins(&settings, !self.keys.load().is_open());
         self.allowed_origins.store(Arc::new(origins));
@@ -217,7 +223,7 @@ impl Control {
 
     /// Web pages that may use the API. Without a key every page could publish; with one, the key says who may.
     pub(crate) fn origins(settings: &Settings, has_key: bool) -> Option<Arc<[OriginPattern]>> {
-        settings.allowed_origins.clone().filter(|_| !has_key)
+        (!has_key).then(|| Arc::clone(&settings.allowed_origins))
     }
 
     /// Takes so many of what clients may publish to a channel now, all or none.
@@ -228,6 +234,11 @@ impl Control {
         let now = crate::shards::monotonic_now();
         self.mesh
             .take_client_publications(channel, count as u64, limit, now)
+    }
+
+    /// Whether everybody is shown the metrics.
+    fn shows_metrics(&self) -> bool {
+        self.public_metrics.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -300,6 +311,7 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
 pub(crate) fn router_of_clients(control: Arc<Control>) -> Router {
     emulation::router(&control)
         .merge(streams::router_of_clients())
+        .route("/healthz", get(health::of_clients))
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&control), count))
         .with_state(control)
@@ -313,7 +325,9 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
         .extensions()
         .get::<MatchedPath>()
         .map_or("other", |path| known_route(&control, path));
-    let response = if asks_for_websocket(request.headers()) {
+    let response = if let Err(refusal) = origin::check_host(&control, request.headers()) {
+        axum::response::IntoResponse::into_response(refusal)
+    } else if asks_for_websocket(request.headers()) {
         axum::response::IntoResponse::into_response(Refusal::bad_request(
             "connection",
             "this address serves the HTTP API and no WebSocket; connect to the address that clients use",

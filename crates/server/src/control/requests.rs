@@ -22,6 +22,7 @@ const EMPTY_LOOKS_MAX: usize = 2;
 pub(super) struct Requests {
     router: Router,
     client: ClientAddress,
+    side: Side,
 }
 
 /// The address that the connection of a request comes from, in the extensions of the request. An IPv6 network of 64 bits is one.
@@ -36,9 +37,31 @@ impl ClientAddress {
     }
 }
 
+/// Where the connection of a request comes from, in the extensions of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// This machine.
+    Own,
+    Other,
+}
+
+impl Side {
+    /// Of a connection from this address.
+    pub(super) fn of(address: IpAddr) -> Self {
+        match address.to_canonical().is_loopback() {
+            true => Self::Own,
+            false => Self::Other,
+        }
+    }
+}
+
 impl Requests {
-    pub(super) fn new(router: Router, client: ClientAddress) -> Self {
-        Self { router, client }
+    pub(super) fn new(router: Router, client: ClientAddress, side: Side) -> Self {
+        Self {
+            router,
+            client,
+            side,
+        }
     }
 }
 
@@ -49,6 +72,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.client);
+        request.extensions_mut().insert(self.side);
         let router = self.router.clone();
         Box::pin(async move {
             // Reading on would tell the client to send what nobody wants.

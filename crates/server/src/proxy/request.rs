@@ -152,11 +152,11 @@ pub(super) fn headers(proxy: &ProxySettings, asker: &AskingClient) -> HeaderMap 
 }
 
 /// Adds those of `kept` that `wanted` lists. A value that no header may have is left out: an emulated one is any string.
-fn forward(headers: &mut HeaderMap, kept: &[(Box<str>, Box<str>)], wanted: &[HeaderName]) {
+fn forward(headers: &mut HeaderMap, kept: &[(Box<str>, Box<[u8]>)], wanted: &[HeaderName]) {
     for (name, value) in kept {
         let wanted = wanted.iter().find(|wanted| wanted.as_str() == &**name);
         if let Some(name) = wanted
-            && let Ok(value) = HeaderValue::from_str(value)
+            && let Ok(value) = HeaderValue::from_bytes(value)
         {
             headers.append(name, value);
         }

@@ -15,6 +15,7 @@ mod pages;
 mod publish;
 mod reload;
 mod routes;
+mod strangers;
 mod streams;
 mod tables;
 mod tokens;

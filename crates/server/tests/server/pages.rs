@@ -145,7 +145,7 @@ on_both_drivers! {
         // What comes behind a held request is bounded.
         publish_ok(address, r#"{"channel": "s", "data": 1}"#);
         let mut poll = asked(address, &format!("{STREAM}?offset=now&live=long-poll"));
-        poll.send_anyway(&vec![b'x'; 20_000]);
+        poll.send_anyway(&vec![b'x'; 70_000]);
         check_readable(&poll.answer(), 429, &[]);
     }
 

@@ -8,7 +8,7 @@ use myriad_hub::{Chunk, CloseReason, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 
-/// Bytes that may wait behind a request that is not answered.
+/// Bytes that may wait behind a request that is not answered, or two heads if these may be longer.
 const BEHIND_BYTES_MAX: usize = 16 * 1024;
 
 impl<R: Reactor> Shard<R> {
@@ -18,7 +18,8 @@ impl<R: Reactor> Shard<R> {
             Input::Head(behind) => behind,
             _ => Vec::new(),
         };
-        if behind.len() + bytes.len() > BEHIND_BYTES_MAX {
+        let bytes_max = BEHIND_BYTES_MAX.max(2 * self.settings.head_bytes_max);
+        if behind.len() + bytes.len() > bytes_max {
             hit!(TooMuchBehind);
             return self.refuse(key, Refused::pipelined(), now);
         }

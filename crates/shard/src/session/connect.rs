@@ -14,11 +14,14 @@ use crate::mesh::Mesh;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    CloseReason, NameError, Namespaces, Now, SessionState, SubscriptionFlags, SubscriptionId,
+    Chunk, CloseReason, NameError, Namespaces, Now, SessionState, SubscriptionFlags, SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{ConnectRequest, ConnectResult, ErrorCode, SubscribeRequest};
+use myriad_wire::centrifuge::{
+    ConnectRequest, ConnectResult, ErrorCode, EventId, SubscribeRequest,
+};
+use myriad_wire::sse::encode_id;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -170,12 +173,12 @@ impl<R: Reactor> Shard<R> {
         if wanted.is_empty() || request.headers.is_empty() {
             return Ok(());
         }
-        let kept: Vec<(Box<str>, Box<str>)> = request
+        let kept: Vec<(Box<str>, Box<[u8]>)> = request
             .headers
             .iter()
             .map(|(name, value)| (name.to_ascii_lowercase(), value))
             .filter(|(name, _)| wanted.iter().any(|wanted| **wanted == **name))
-            .map(|(name, value)| (name.into(), value.as_ref().into()))
+            .map(|(name, value)| (name.into(), value.as_bytes().into()))
             .collect();
         let bytes: usize = kept
             .iter()
@@ -511,6 +514,7 @@ impl<R: Reactor> Shard<R> {
                 write_connect(writer, command, &result, format, connecting.done.iter());
             });
         }
+        self.tell_event_id(key, &connecting.done, now);
         if self.hub.holds(key.index) {
             self.finish_replies(key, now);
             self.hub.release_held(key.index);
@@ -522,6 +526,32 @@ impl<R: Reactor> Shard<R> {
         self.end_older_connections(key, connecting.serial);
         for (channel, outcome) in &connecting.done {
             self.announce_join(key, channel, outcome.terms.is_announced);
+        }
+    }
+
+    /// Says where a reader of events stands before the first publication comes, if it has one channel to recover.
+    fn tell_event_id(&mut self, key: Key, done: &[(Arc<str>, Outcome)], now: Now) {
+        let encoding = self.hub.connection(key.index).encoding();
+        let mut recoverable = done.iter().filter(|(_, outcome)| outcome.terms.recoverable);
+        let (Some((channel, outcome)), None) = (recoverable.next(), recoverable.next()) else {
+            return;
+        };
+        if !encoding.has_event_ids() {
+            return;
+        }
+        self.finish_replies(key, now);
+        let id = EventId {
+            channel: channel.as_ref().into(),
+            position: outcome.position.stream_offset(),
+        };
+        let frame = encoding.events(|events| {
+            encode_id(events, &id.to_string());
+            events.push(b'\n');
+        });
+        if self.hub.connection(key.index).phase == myriad_hub::Phase::Open
+            && let Err(overflow) = self.hub.enqueue(key.index, Chunk::Owned(frame.into()))
+        {
+            self.close_stream(key, overflow.into(), now);
         }
     }
 

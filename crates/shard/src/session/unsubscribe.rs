@@ -107,6 +107,7 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         self.forget_connecting(key.index);
+        self.take_answer(key.index);
         self.forget_counts(key);
         self.sessions.connects.forget(key.index);
         self.sessions.questions.forget(key);

@@ -117,8 +117,14 @@ impl<R: Reactor> Shard<R> {
         let transport = self.hub.connection(key.index).transport();
         self.metrics().streams[transport as usize].add(1);
         let compresses = self.hub.connection(key.index).window().is_some();
-        let response = Chunk::Response(response.into());
-        if self.hub.enqueue(key.index, response).is_err() {
+        let is_queued =
+            if transport.is_unidirectional() && transport.framing() != Framing::WebSocket {
+                self.hold_answer(key.index, response)
+            } else {
+                let response = Chunk::Response(response.into());
+                self.hub.enqueue(key.index, response).is_ok()
+            };
+        if !is_queued {
             // No answer: a close frame would be no answer to a request.
             hit!(ResponseTooMuch);
             return self.refuse(key, Refused::overloaded(), now);

@@ -15,12 +15,13 @@ use crate::shard::Shard;
 use myriad_hub::{ApplicationClose, CloseReason, Framing, Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, NONE};
-use myriad_wire::centrifuge::{Encoding as Format, is_json};
+use myriad_wire::centrifuge::{Command, Decoder, Encoding as Format, EventId, Request, is_json};
 use myriad_wire::http::{
     BodyLength, LAST_CHUNK, QueryError, RequestBody, RequestHead, encode_chunk, query_pairs,
     write_stream_head,
 };
 use myriad_wire::sse;
+use std::borrow::Cow;
 
 /// The parameter of a query with the first message.
 const CONNECT_PARAMETER: &str = "cf_connect";
@@ -86,6 +87,45 @@ fn check_first_message(transport: Transport, message: &[u8]) -> Result<(), Refus
         return Err(Refused::new(400, "connect_request", sentence));
     }
     Ok(())
+}
+
+/// The connect request of a browser that comes back, with the position of the last event that it had: in `Last-Event-ID`, or in the
+/// query, where programs write it that cannot set headers. None if it says nothing that was said here.
+fn resumed(head: &RequestHead<'_>, message: &[u8]) -> Result<Option<Vec<u8>>, QueryError> {
+    let id = match head.header("last-event-id").map(str::from_utf8) {
+        Some(id) => id.ok().map(Cow::Borrowed),
+        None => last_event_id(head.query().unwrap_or_default())?,
+    };
+    let id = id.as_deref().and_then(EventId::parse);
+    Ok(id.and_then(|id| id.resume(message)))
+}
+
+/// The id in a query, by either of the names that are in use.
+fn last_event_id(query: &str) -> Result<Option<Cow<'_, str>>, QueryError> {
+    for pair in query_pairs(query) {
+        let (name, value) = pair?;
+        if name == "lastEventId" || name == "last_event_id" {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+/// A GET may come from an image in a page of a stranger, with cookies and without Origin. So it connects and subscribes, and nothing
+/// else: by that nobody acts for the visitor. What is no command is refused later.
+fn check_commands_of_get(message: &[u8]) -> Result<(), Refused> {
+    let mut commands = Decoder::new(Format::Json, message).filter_map(Result::ok);
+    let acts = |command: &Command<'_>| {
+        !matches!(command.request, Request::Connect(_) | Request::Subscribe(_))
+    };
+    let Some(command) = commands.find(acts) else {
+        return Ok(());
+    };
+    let sentence = format!(
+        "GET connects and subscribes only: send {} by POST, here or to /emulation.",
+        command.request.name()
+    );
+    Err(Refused::new(405, "method", sentence).with_headers(&[("allow", "POST, OPTIONS")]))
 }
 
 /// The head of an answer that goes on, and what stands before the first message. A proxy is told not to keep it, nor to wait for
@@ -218,6 +258,11 @@ impl<R: Reactor> Shard<R> {
                 false => Vec::new(),
             });
             check_first_message(transport, &message)?;
+            if !transport.is_unidirectional() {
+                check_commands_of_get(&message)?;
+                return Ok(Opening::Message(message));
+            }
+            let message = resumed(head, &message)?.unwrap_or(message);
             return Ok(Opening::Message(message));
         }
         let bytes_max = usize::try_from(self.settings.message_bytes_max).unwrap_or(usize::MAX);
@@ -347,5 +392,33 @@ mod tests {
         assert_eq!(found("cf_connect="), Ok(Some(String::new())));
         assert_eq!(found("connect={}"), Ok(None));
         assert_eq!(found("cf_connect=%ff"), Err(QueryError));
+    }
+
+    #[test]
+    fn a_get_connects_and_subscribes_only() {
+        let check = |message: &str| check_commands_of_get(message.as_bytes());
+        let connect = r#"{"id":1,"connect":{}}"#;
+        for behind in [
+            "",
+            r#"{"id":2,"subscribe":{"channel":"a"}}"#,
+            "no command",
+            "{}",
+        ] {
+            // A pong answers a ping, and none was sent.
+            let is_good = check(&format!("{connect}\n{behind}")).is_ok();
+            assert_eq!(is_good, behind != "{}", "{behind}");
+        }
+        for (command, name) in [
+            (r#""publish":{"channel":"a","data":1}"#, "publish"),
+            (r#""rpc":{"method":"a"}"#, "rpc"),
+            (r#""history":{"channel":"a"}"#, "history"),
+            (r#""unsubscribe":{"channel":"a"}"#, "unsubscribe"),
+            (r#""send":{"data":1}"#, "send"),
+        ] {
+            let subscribe = r#"{"id":2,"subscribe":{"channel":"a"}}"#;
+            let message = format!("{connect}\n{subscribe}\n{{\"id\":3,{command}}}");
+            let refused = check(&message).expect_err(name);
+            assert!(refused.sentence().contains(name), "{name}");
+        }
     }
 }

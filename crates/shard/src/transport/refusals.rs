@@ -8,7 +8,9 @@ use myriad_hub::{CloseReason, Now};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::handshake::Refusal;
-use myriad_wire::http::{BodyError, HeadError, OriginRefused, QueryError, write_response};
+use myriad_wire::http::{
+    BodyError, HeadError, HostRefused, OriginRefused, QueryError, write_response,
+};
 use myriad_wire::peer::ProxyHeaderError;
 use myriad_wire::reads::{Persistence, SCHEMES, error_body};
 use std::time::Duration;
@@ -91,6 +93,12 @@ impl Refused {
             persistence,
             ..self
         }
+    }
+
+    /// What went wrong, and what to do.
+    #[cfg(test)]
+    pub(super) fn sentence(&self) -> &str {
+        &self.sentence
     }
 
     /// Whether the connection takes the next request.
@@ -224,6 +232,12 @@ impl From<BodyError> for Refused {
 impl From<QueryError> for Refused {
     fn from(error: QueryError) -> Self {
         Self::new(error.status(), error.label(), error.sentence())
+    }
+}
+
+impl From<HostRefused> for Refused {
+    fn from(refused: HostRefused) -> Self {
+        Self::new(refused.status(), refused.label(), refused.sentence())
     }
 }
 

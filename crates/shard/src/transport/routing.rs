@@ -18,7 +18,8 @@ use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
 use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
 use myriad_wire::http::{
-    HeadLimits, RequestBody, RequestHead, check_request, parse_request, query_pairs,
+    HeadLimits, RequestBody, RequestHead, check_request, cookies_count, is_ambient, parse_request,
+    query_pairs,
 };
 use myriad_wire::reads::STREAM_PATH;
 use std::sync::Arc;
@@ -26,9 +27,15 @@ use std::sync::Arc;
 /// Where commands of clients come whose connection takes replies only.
 pub const EMULATION: &str = "/emulation";
 
+/// Where load balancers ask whether to send clients here.
+const HEALTH: &str = "/healthz";
+
 /// What a client of `/raw` is advised whose channel is for some users only.
 const OF_RAW: &str =
     "and /raw does not know who its clients are: subscribe at /connection/websocket";
+
+/// Bytes of a head beyond which it is read again only when a line of it ends.
+const LONG_HEAD_BYTES: usize = 8 << 10;
 
 /// Characters of a path that an answer repeats.
 const SHOWN_PATH_CHARS: usize = 100;
@@ -91,7 +98,8 @@ impl ShardRequests {
 
     /// Whether the control plane answers it for clients, also where the API has an address of its own.
     fn leave_to_clients_plane(self, head: &RequestHead<'_>) -> bool {
-        head.path() == EMULATION && self.transports.emulates()
+        head.path() == HEALTH
+            || head.path() == EMULATION && self.transports.emulates()
             || head.path().starts_with(STREAM_PATH)
             || HttpPath::at(head.path(), self.transports).is_some()
     }
@@ -141,7 +149,12 @@ impl<R: Reactor> Shard<R> {
         match self.inputs.take(&mut self.hub, key.index) {
             Input::Head(mut head) => {
                 hit!(HeadInPieces);
+                let is_long = head.len() > LONG_HEAD_BYTES;
                 head.extend_from_slice(bytes);
+                // Read for every byte, a long head would take time by the square of its length.
+                if is_long && !bytes.contains(&b'\n') && head.len() < self.settings.head_bytes_max {
+                    return self.keep_head(key, &head, now);
+                }
                 self.handle_request(key, &mut head, now);
             }
             Input::Body(partial) => {
@@ -264,6 +277,7 @@ impl<R: Reactor> Shard<R> {
 
     fn route(&mut self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head).map_err(|error| self.refused_head(head, error))?;
+        self.check_host(head)?;
         if reads_stream(head) {
             let (reading, token) = self.route_read(key, head, now)?;
             return Ok(Route::Read(reading, token));
@@ -331,15 +345,19 @@ impl<R: Reactor> Shard<R> {
         self.check_admission(key)
     }
 
-    /// The user whom a trusted proxy names in a header.
+    /// The user whom a trusted proxy names in a header. A proxy knows him by a cookie, so the header counts where cookies do.
+    ///
+    /// None if the header came several times and the lines differ: a proxy has added its own to the client's.
     pub(super) fn user_of(&self, head: &RequestHead<'_>, transport: Transport) -> Option<Arc<str>> {
         let name = self.settings.client.user_id_http_header.as_deref();
-        let value = head.header(name.filter(|_| transport.has_sessions())?)?;
+        let name = name.filter(|_| transport.has_sessions() && cookies_count(head))?;
+        let mut values = head.headers(name);
+        let value = values.next()?;
         let user = str::from_utf8(value).ok()?;
-        (!user.is_empty()).then(|| user.into())
+        (!user.is_empty() && values.all(|other| other == value)).then(|| user.into())
     }
 
-    /// Those of a request's headers that the application is to be sent. The first of a name counts.
+    /// Those of a request's headers that the application is to be sent: every line of them (RFC 9110, section 5.3).
     pub(super) fn headers_of(
         &self,
         head: &RequestHead<'_>,
@@ -349,11 +367,19 @@ impl<R: Reactor> Shard<R> {
         if wanted.is_empty() || !transport.has_sessions() {
             return None;
         }
-        let value = |name: &str| str::from_utf8(head.header(name)?).ok();
-        let kept: Vec<_> = wanted
-            .iter()
-            .filter_map(|name| Some((name.clone(), value(name)?.into())))
-            .collect();
+        let has_cookies = cookies_count(head);
+        let user_header = self.settings.client.user_id_http_header.as_deref();
+        let names_user =
+            |name: &str| user_header.is_some_and(|header| header.eq_ignore_ascii_case(name));
+        let says_who = |name: &str| is_ambient(name) || names_user(name);
+        let mut kept: Vec<(Box<str>, Box<[u8]>)> = Vec::new();
+        for name in wanted.iter().filter(|name| has_cookies || !says_who(name)) {
+            if **name == *"cookie" {
+                kept.extend(cookies_of(head).map(|cookies| (name.clone(), cookies)));
+            } else {
+                kept.extend(head.headers(name).map(|value| (name.clone(), value.into())));
+            }
+        }
         (!kept.is_empty()).then(|| kept.into())
     }
 
@@ -470,4 +496,16 @@ impl<R: Reactor> Shard<R> {
         };
         Err(Refused::new(403, "permission", sentence))
     }
+}
+
+/// The cookies of a request in one line. A proxy that speaks HTTP/2 to the client passes several lines on, which mean what one line
+/// with `; ` between them means (RFC 9113, section 8.2.3). Few programs read several.
+fn cookies_of(head: &RequestHead<'_>) -> Option<Box<[u8]>> {
+    let mut lines = head.headers("cookie").filter(|line| !line.is_empty());
+    let mut cookies = lines.next()?.to_vec();
+    for line in lines {
+        cookies.extend_from_slice(b"; ");
+        cookies.extend_from_slice(line);
+    }
+    Some(cookies.into())
 }

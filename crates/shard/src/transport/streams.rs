@@ -8,7 +8,9 @@ use crate::shard::Shard;
 use myriad_hub::{Bearer, NEVER, Now, ReadFrom, Variant};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::http::{HeadError, OriginRefused, RequestHead, check_origin, credentials};
+use myriad_wire::http::{
+    HeadError, HostRefused, OriginRefused, RequestHead, check_origin, credentials,
+};
 use myriad_wire::reads::{
     HEADERS, Live, PAGE_HEADERS, Persistence, ReadError, ReadRequest, STREAM_PATH,
 };
@@ -108,10 +110,14 @@ impl<R: Reactor> Shard<R> {
 
     /// Whether the page that a request comes from is let in. Other programs come from none.
     pub(super) fn check_page(&self, head: &RequestHead<'_>) -> Result<(), OriginRefused> {
-        match &self.settings.allowed_origins {
-            Some(allowed) => check_origin(head.headers("origin"), head.header("host"), allowed),
-            None => Ok(()),
-        }
+        let allowed = &self.settings.allowed_origins;
+        check_origin(head.headers("origin"), head.header("host"), allowed)
+    }
+
+    /// Whether the host that a request asks for is this machine, where that matters.
+    pub(super) fn check_host(&self, head: &RequestHead<'_>) -> Result<(), HostRefused> {
+        let own = self.settings.own_hosts.as_ref();
+        own.map_or(Ok(()), |own| own.check(head.header("host")))
     }
 
     /// What a request wants to read, if it may. With a token that takes longer to verify than a shard has: then the request may be

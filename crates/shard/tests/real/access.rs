@@ -9,6 +9,7 @@ use myriad_shard::{
     SubscribeGrant, TokenFault, TokenIdentity, Tokens, Verdict, Whose,
 };
 use serde_json::{Value, json};
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ on_both_drivers!(
     the_application_answers_a_method,
     the_application_disconnects_with_its_own_code,
     the_application_gets_the_headers_that_are_listed,
+    every_line_of_a_header_reaches_the_application,
+    a_get_that_any_page_may_have_caused_is_nobodys,
     headers_of_a_command_are_bounded_and_have_one_value,
 );
 
@@ -1089,18 +1092,117 @@ fn the_application_disconnects_with_its_own_code(driver: Driver) {
     assert_eq!(client.close_code(), 4501);
 }
 
+fn pairs(headers: &Option<myriad_shard::Headers>) -> Vec<(String, String)> {
+    let headers = headers.iter().flat_map(|headers| headers.iter());
+    headers
+        .map(|(name, value)| (name.to_string(), value.escape_ascii().to_string()))
+        .collect()
+}
+
+/// The first bytes that a session asks the application with.
+fn asked_by(node: &Node, head: &[u8]) -> (Option<String>, Vec<(String, String)>) {
+    let mut socket = node.stream();
+    socket.write_all(head).expect("a socket");
+    let ask = node.asked();
+    let user = ask.asker().user.as_deref().map(str::to_owned);
+    (user, pairs(&ask.asker().headers))
+}
+
+/// A request with a connect command, and these lines in its head.
+fn request(line: &str, headers: &[u8], body: &str) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("{line} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n");
+    [head.as_bytes(), headers, b"\r\n", body.as_bytes()].concat()
+}
+
+fn every_line_of_a_header_reaches_the_application(driver: Driver) {
+    let mut options = with_application(ChannelProxies::default());
+    options.access.headers = ["cookie".into(), "x-forwarded-for".into()].into();
+    let node = Node::start(driver, options);
+    let asked = |headers: &[u8]| {
+        let connect = r#"{"id":1,"connect":{}}"#;
+        asked_by(
+            &node,
+            &request("POST /connection/http_stream", headers, connect),
+        )
+        .1
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    // A proxy adds a line to the client's.
+    assert_eq!(
+        asked(b"X-Forwarded-For: 203.0.113.66\r\nx-forwarded-for: 127.0.0.5\r\n"),
+        [
+            pair("x-forwarded-for", "203.0.113.66"),
+            pair("x-forwarded-for", "127.0.0.5")
+        ]
+    );
+    // Several lines of cookies mean what one means.
+    assert_eq!(
+        asked(b"Cookie: lang=en\r\nX-Forwarded-For: ::1\r\nCookie: sid=1\r\nCookie:\r\n"),
+        [
+            pair("cookie", "lang=en; sid=1"),
+            pair("x-forwarded-for", "::1")
+        ]
+    );
+    // A value is any bytes.
+    assert_eq!(
+        asked(b"Cookie: sid=1; city=M\xfcnchen\r\n"),
+        [pair("cookie", "sid=1; city=M\\xfcnchen")]
+    );
+}
+
+fn a_get_that_any_page_may_have_caused_is_nobodys(driver: Driver) {
+    let mut options = with_application(ChannelProxies::default());
+    options.access.headers = [
+        "cookie".into(),
+        "authorization".into(),
+        "x-trace".into(),
+        "x-user".into(),
+    ]
+    .into();
+    options.client.user_id_http_header = Some("X-User".into());
+    let node = Node::start(driver, options);
+    let lines = "Cookie: sid=1\r\nAuthorization: Basic eA==\r\nX-Trace: 7\r\nX-User: ann\r\n";
+    let connect = "%7B%22id%22%3A1%2C%22connect%22%3A%7B%7D%7D";
+    for path in ["/connection/sse", "/connection/uni_sse"] {
+        let message = if path.ends_with("uni_sse") {
+            "%7B%7D"
+        } else {
+            connect
+        };
+        let target = format!("GET {path}?cf_connect={message}");
+        let asked = |more: &str| {
+            let headers = format!("{lines}{more}");
+            let (user, headers) = asked_by(&node, &request(&target, headers.as_bytes(), ""));
+            (user, headers.len())
+        };
+        // As Chromium sends them for an image of another site, of a sibling, and from the line of addresses. HTTP alone: nothing.
+        for page in [
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
+            "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
+            "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n",
+            "",
+        ] {
+            assert_eq!(asked(page), (None, 1), "{page}");
+        }
+        for page in [
+            "Sec-Fetch-Site: same-origin\r\n",
+            "Origin: http://a:3000\r\n",
+        ] {
+            assert_eq!(asked(page), (Some("ann".to_owned()), 4), "{page}");
+        }
+        // Of two names, one may be the client's own.
+        let two = "Sec-Fetch-Site: same-origin\r\nX-User: bob\r\n";
+        assert_eq!(asked(two), (None, 5));
+    }
+}
+
 fn the_application_gets_the_headers_that_are_listed(driver: Driver) {
     let node = Node::start(driver, with_application(ChannelProxies::default()));
     let mut client = Client(node.connect_with(PATH, "x-tenant", "acme"));
     let emulated = json!({"Authorization": "Bearer t", "Cookie": "no"});
     client.send(&json!({"id": 1, "connect": {"headers": emulated}}));
     let ask = node.asked();
-    let pairs = |headers: &Option<myriad_shard::Headers>| -> Vec<(String, String)> {
-        let headers = headers.iter().flat_map(|headers| headers.iter());
-        headers
-            .map(|(name, value)| (name.to_string(), value.to_string()))
-            .collect()
-    };
     assert_eq!(
         pairs(&ask.asker().headers),
         [("x-tenant".into(), "acme".into())]

@@ -184,10 +184,13 @@ fn bad_requests_get_their_status(driver: Driver) {
             ..Options::default()
         },
     );
-    let long = format!("GET /raw?channel=x HTTP/1.1\r\nX: {}\r\n", "y".repeat(9000));
+    let long = format!(
+        "GET /raw?channel=x HTTP/1.1\r\nX: {}\r\n",
+        "y".repeat(33_000)
+    );
     let many = format!(
         "GET /raw?channel=x HTTP/1.1\r\n{}\r\n",
-        "A: b\r\n".repeat(65)
+        "A: b\r\n".repeat(129)
     );
     let cases: [(&str, String); 9] = [
         ("404", format!("GET /nothing HTTP/1.1\r\n{UPGRADE}")),

@@ -183,7 +183,7 @@ fn what_comes_behind_waits_for_the_verdict(driver: Driver) {
     client.stream.write_all(one.as_bytes()).expect("a socket");
     let ask = node.asked();
     // The server may have closed before it is all written.
-    let _ = client.stream.write_all(one.repeat(300).as_bytes());
+    let _ = client.stream.write_all(one.repeat(1_000).as_bytes());
     assert_eq!(client.answer().status(), "429");
     node.grant(ask, AskAnswer::Connect(Box::new(grant("ann", None))));
     node.settle(|node| node.sum(|shard| shard.asks_waiting.value()) == 0);

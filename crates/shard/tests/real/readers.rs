@@ -538,7 +538,7 @@ fn too_much_behind_a_held_request_ends_it(driver: Driver) {
     let mut client = Client::open(&node);
     client.ask("?offset=now&live=long-poll");
     parked(&node, 1);
-    let _ = client.stream.write_all(&[b'x'; 20_000]);
+    let _ = client.stream.write_all(&[b'x'; 70_000]);
     assert_eq!(client.answer().status(), "429");
     drop(client);
     node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);

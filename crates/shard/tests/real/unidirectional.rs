@@ -1,12 +1,13 @@
 //! Clients without commands: their connect request, and bare pushes.
 
 use super::node::{Driver, Node, Options};
-use super::streams::Stream;
+use super::streams::{Stream, post};
 use myriad_shard::{
     Access, AskAnswer, ChannelOptions, ClientOptions, CloseReason, ConnectGrant, ErrorCode,
     Namespaces, Payload, Question, Right, SubscribeGrant,
 };
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use tungstenite::{Message, WebSocket};
@@ -18,10 +19,13 @@ on_both_drivers!(
     errors_of_the_connect_request_end_the_connection,
     the_application_grants_subscriptions,
     what_it_missed_is_in_the_connect_push,
+    an_event_source_goes_on_where_it_was,
 );
 
 /// A client without commands, on one of the transports.
 enum Uni {
+    /// Over HTTP. The head of the answer comes when the client has connected.
+    Asked(TcpStream),
     Http(Box<Stream>),
     WebSocket(Box<WebSocket<TcpStream>>),
 }
@@ -32,11 +36,16 @@ impl Uni {
 
     fn open(node: &Node, way: usize, request: &str) -> Self {
         let encoded: String = request.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let post = |path| Self::Http(Stream::post(node, path, "", request.as_bytes()).into());
+        let ask = |request: &[u8]| {
+            let mut socket = node.stream();
+            socket.write_all(request).expect("a socket");
+            Self::Asked(socket)
+        };
+        let post = |path| ask(&post(path, "", request.as_bytes()));
         match way {
             0 => {
                 let target = format!("/connection/uni_sse?cf_connect={encoded}");
-                Self::Http(Stream::get(node, &target).into())
+                ask(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
             }
             1 => post("/connection/uni_sse"),
             2 => post("/connection/uni_http_stream"),
@@ -51,6 +60,11 @@ impl Uni {
     fn next(&mut self) -> Option<Value> {
         loop {
             let push = match self {
+                Self::Asked(socket) => {
+                    let socket = socket.try_clone().expect("a descriptor");
+                    *self = Self::Http(Stream::read_head(socket).into());
+                    continue;
+                }
                 Self::Http(stream) => stream.next()?,
                 Self::WebSocket(socket) => match socket.read().expect("a frame") {
                     Message::Text(text) => serde_json::from_str(&text).expect("one push"),
@@ -67,6 +81,17 @@ impl Uni {
 
     fn read(&mut self) -> Value {
         self.next().expect("a push")
+    }
+
+    /// The status of a refusal; over WebSocket the code of the close.
+    fn refused(&mut self) -> u64 {
+        if let Self::Asked(socket) = self {
+            let socket = socket.try_clone().expect("a descriptor");
+            return Stream::read_head(socket).status.into();
+        }
+        let told = self.read();
+        assert_eq!(self.next(), None);
+        told["disconnect"]["code"].as_u64().expect("a code")
     }
 }
 
@@ -204,10 +229,8 @@ fn errors_of_the_connect_request_end_the_connection(driver: Driver) {
     };
     let node = Node::start(driver, options);
     for (error, code) in [
-        (ErrorCode::PermissionDenied, 3507),
         (ErrorCode::TooManyRequests, 3013),
         (ErrorCode::Internal, 3004),
-        (ErrorCode::TokenExpired, 3005),
     ] {
         for way in Uni::WAYS {
             let mut client = Uni::open(&node, way, "{}");
@@ -216,14 +239,27 @@ fn errors_of_the_connect_request_end_the_connection(driver: Driver) {
             assert_eq!(client.next(), None);
         }
     }
-    let token = Stream::post(
-        &node,
-        "/connection/uni_http_stream",
-        "",
-        b"{\"token\":\"x\"}",
-    );
-    let mut client = Uni::Http(token.into());
-    assert_eq!(client.read()["disconnect"]["code"], 3500);
+    // A browser would come back after a stream that ends, with the same request.
+    for (error, code, status) in [
+        (ErrorCode::PermissionDenied, 3507, 403),
+        (ErrorCode::TokenExpired, 3005, 401),
+    ] {
+        for way in Uni::WAYS {
+            let mut client = Uni::open(&node, way, "{}");
+            node.answer(node.asked(), error);
+            let is_web_socket = matches!(client, Uni::WebSocket(_));
+            assert_eq!(client.refused(), if is_web_socket { code } else { status });
+        }
+    }
+    for path in ["/connection/uni_sse", "/connection/uni_http_stream"] {
+        let refused = Stream::post(&node, path, "", b"{\"token\":\"x\"}");
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(
+            refused.head.contains("www-authenticate: bearer"),
+            "{}",
+            refused.head
+        );
+    }
 }
 
 fn the_application_grants_subscriptions(driver: Driver) {
@@ -291,4 +327,82 @@ fn what_it_missed_is_in_the_connect_push(driver: Driver) {
         let missed = room["publications"].as_array().expect("publications");
         assert_eq!(missed.len(), 2);
     }
+}
+
+/// Reads until the text has this.
+fn read_until(socket: &mut TcpStream, wanted: &str) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if text.contains(wanted) && text.ends_with("\n\n\r\n") {
+            return text;
+        }
+        let mut more = [0; 1024];
+        let count = socket.read(&mut more).expect("more");
+        assert!(count > 0, "{text}");
+        bytes.extend_from_slice(&more[..count]);
+    }
+}
+
+/// The last id in an event stream.
+fn last_id(text: &str) -> &str {
+    let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
+    ids.last().expect("an id")
+}
+
+fn an_event_source_goes_on_where_it_was(driver: Driver) {
+    let kept = ChannelOptions {
+        history_size: 10,
+        history_ttl: Duration::from_secs(60),
+        force_recovery: true,
+        subscribe: Right::ALL,
+        ..ChannelOptions::default()
+    };
+    let options = Options {
+        namespaces: Namespaces::new(kept, []),
+        ..open_to_all()
+    };
+    let node = Node::start(driver, options);
+    let publish = |n: u32| node.publish("a%b", Payload::Json(n.to_string().into()));
+    publish(1);
+    let request = "%7B%22subs%22%3A%7B%22a%25b%22%3A%7B%7D%7D%7D";
+    let open = |query: &str, headers: &str| {
+        let target = format!("/connection/uni_sse?cf_connect={request}{query}");
+        let mut socket = node.stream();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        socket.write_all(request.as_bytes()).expect("a socket");
+        socket
+    };
+    // It leaves before anything is published.
+    let mut first = open("", "");
+    let text = read_until(&mut first, "id: ");
+    let begun = last_id(&text).to_owned();
+    drop(first);
+    publish(2);
+    let mut second = open("", &format!("Last-Event-ID: {begun}\r\n"));
+    let text = read_until(&mut second, "id: ");
+    assert!(
+        text.contains("\"recovered\":true") && text.contains("\"data\":2"),
+        "{text}"
+    );
+    assert!(!text.contains("\"data\":1"), "{text}");
+    publish(3);
+    let text = read_until(&mut second, "\"data\":3");
+    let third = last_id(&text).to_owned();
+    drop(second);
+    publish(4);
+    // Programs that cannot set a header say it in the query.
+    let escaped: String = third.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for name in ["lastEventId", "last_event_id"] {
+        let mut back = open(&format!("&{name}={escaped}"), "");
+        let text = read_until(&mut back, "id: ");
+        assert!(
+            text.contains("\"data\":4") && !text.contains("\"data\":3"),
+            "{text}"
+        );
+    }
+    // What was not made here says nothing.
+    let mut other = open("", "Last-Event-ID: 7\r\n");
+    let text = read_until(&mut other, "id: ");
+    assert!(!text.contains("\"data\""), "{text}");
 }

@@ -212,7 +212,7 @@ fn settings(prng: &mut Prng) -> Settings {
         },
         // Not below the time for which peers may linger, so that what may have lingered may have stalled, too.
         stall_timeout: 4 * linger_timeout,
-        allowed_origins: Some([].into()),
+        allowed_origins: [].into(),
         echo: !prng.one_in(5),
         anonymous: !prng.one_in(20),
         namespaces: Arc::new(open_channels()),

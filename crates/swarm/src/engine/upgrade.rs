@@ -11,14 +11,14 @@ use crate::failure::Failure;
 use myriad_reactor::{Reactor, Token};
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::{Agreed, ResponseRefused, check_response, check_response_to_offer};
-use myriad_wire::http::{HEADERS_MAX, HeadError, HeadLimits, ResponseHead, parse_response};
+use myriad_wire::http::{HeadError, HeadLimits, ResponseHead, parse_response};
 use myriad_wire::ws::Extension;
 use std::collections::BTreeMap;
 
 /// The largest head of an answer: twice what clients in Node.js take by default. Servers send policies and cookies of several KiB.
 pub(super) const HEAD_LIMITS: HeadLimits = HeadLimits {
     bytes_max: 32 * 1024,
-    headers_max: HEADERS_MAX,
+    headers_max: 64,
 };
 
 /// What to say of a head beyond [`HEAD_LIMITS`]; none if the bytes are no HTTP.

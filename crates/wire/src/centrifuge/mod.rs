@@ -15,6 +15,7 @@ mod command;
 mod delta;
 mod emulation;
 mod error;
+mod event_id;
 mod filter;
 mod frame;
 mod json;
@@ -34,6 +35,7 @@ pub use command::{
 pub use delta::{Delta, apply_delta, make_delta, make_text_delta};
 pub use emulation::EmulationRequest;
 pub use error::CommandError;
+pub use event_id::EventId;
 pub use filter::{Filter, FilterError};
 pub use json::{is_json, is_nested_too_deep, json_without_line_breaks};
 pub use push::{EndReason, Push, ServerSubscription};

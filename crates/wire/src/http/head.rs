@@ -1,7 +1,7 @@
 //! Request heads and response heads, and their parsers.
 
 use super::headers::Headers;
-use super::{HEADERS_MAX, HeadError, HeadLimits, Malformed};
+use super::{HeadError, HeadLimits, Malformed};
 
 /// A request's line and headers, borrowed from the bytes they were read from.
 #[derive(Clone, Debug)]
@@ -170,29 +170,28 @@ pub fn parse_request<'a>(
     limits: HeadLimits,
 ) -> Result<Option<RequestHead<'a>>, HeadError> {
     let mut headers = Headers::EMPTY;
-    let mut request =
-        httparse::Request::new(&mut headers.storage[..limits.headers_max.min(HEADERS_MAX)]);
     let bytes_within = within(bytes, limits);
     // The parser takes a line feed alone for the end of a line. It reads up to the first one, so that an error before it
     // is found first, as it is when the bytes come one by one.
     let bare_line_feed = find_bare_line_feed(bytes_within);
     let readable = bare_line_feed.map_or(bytes_within.len(), |position| position + 1);
-    let parsed = request
-        .parse(&bytes_within[..readable])
-        .map_err(|error| match error {
-            httparse::Error::Version if is_other_version(bytes_within) => HeadError::Version,
-            error => error.into(),
-        })?;
-    let end = match (parsed, bare_line_feed) {
+    let parsed = headers.parse(limits.headers_max, |storage| {
+        let mut request = httparse::Request::new(storage);
+        let status = request.parse(&bytes_within[..readable])?;
+        let line = (request.method, request.path, request.version);
+        Ok(((status, line), request.headers.len()))
+    });
+    let (status, (method, target, minor_version)) = parsed.map_err(|error| match error {
+        httparse::Error::Version if is_other_version(bytes_within) => HeadError::Version,
+        error => error.into(),
+    })?;
+    let end = match (status, bare_line_feed) {
         // A line feed behind the head belongs to the body.
         (httparse::Status::Complete(end), None) => end,
         (httparse::Status::Complete(end), Some(position)) if end <= position => end,
         (_, Some(_)) => return Err(HeadError::Malformed(Malformed::LineEnd)),
         (httparse::Status::Partial, None) => return incomplete(bytes, limits),
     };
-    let (method, target, minor_version) = (request.method, request.path, request.version);
-    let count = request.headers.len();
-    headers.count = count;
     Ok(Some(RequestHead {
         bytes: &bytes[..end],
         method: method.expect("a whole request has a method"),
@@ -223,15 +222,17 @@ pub fn parse_response<'a>(
     limits: HeadLimits,
 ) -> Result<Option<ResponseHead<'a>>, HeadError> {
     let mut headers = Headers::EMPTY;
-    let mut response =
-        httparse::Response::new(&mut headers.storage[..limits.headers_max.min(HEADERS_MAX)]);
-    let end = response.parse(within(bytes, limits))?;
+    let bytes_within = within(bytes, limits);
+    let parsed = headers.parse(limits.headers_max, |storage| {
+        let mut response = httparse::Response::new(storage);
+        let end = response.parse(bytes_within)?;
+        let line = (response.code, response.version);
+        Ok(((end, line), response.headers.len()))
+    });
+    let (end, (status, minor_version)) = parsed?;
     let httparse::Status::Complete(end) = end else {
         return incomplete(bytes, limits);
     };
-    let (status, minor_version) = (response.code, response.version);
-    let count = response.headers.len();
-    headers.count = count;
     Ok(Some(ResponseHead {
         bytes: &bytes[..end],
         status: status.expect("a whole response has a status"),
@@ -265,6 +266,7 @@ fn incomplete<T>(bytes: &[u8], limits: HeadLimits) -> Result<Option<T>, HeadErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::HEADERS_MAX;
 
     fn request(text: &str) -> RequestHead<'_> {
         parse_request(text.as_bytes(), HeadLimits::default())
@@ -361,7 +363,7 @@ mod tests {
     #[test]
     fn the_header_limit_is_exact_and_bounded_by_the_storage() {
         let text = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(count));
-        for headers_max in [0, 3, HEADERS_MAX, 1000] {
+        for headers_max in [0, 3, 63, 64, 65, HEADERS_MAX, 2000] {
             let limits = HeadLimits {
                 headers_max,
                 ..HeadLimits::default()

@@ -1,27 +1,61 @@
 //! The header lines of a head, and the lists of tokens in their values.
 
-use super::HEADERS_MAX;
+use super::{HEADERS_INLINE, HEADERS_MAX};
 use httparse::Header;
 use std::fmt;
 
 /// The headers of one head, in the order they came; borrowed from its bytes.
 ///
-/// An inline array: a thread parses one head at a time, and a million handshakes should not make a million heap
+/// An inline array for nearly all heads: a thread parses one head at a time, and a million handshakes should not make a million heap
 /// allocations.
 #[derive(Clone)]
 pub(super) struct Headers<'a> {
-    pub(super) storage: [Header<'a>; HEADERS_MAX],
+    pub(super) inline: [Header<'a>; HEADERS_INLINE],
     pub(super) count: usize,
+    /// All headers, where the array is too short.
+    pub(super) long: Vec<Header<'a>>,
 }
 
 impl<'a> Headers<'a> {
     pub(super) const EMPTY: Self = Self {
-        storage: [httparse::EMPTY_HEADER; HEADERS_MAX],
+        inline: [httparse::EMPTY_HEADER; HEADERS_INLINE],
         count: 0,
+        long: Vec::new(),
     };
 
+    /// Parses with the array, and again with a longer list if the head has more headers and may have so many. `parse` answers what
+    /// it found, and how many headers.
+    pub(super) fn parse<T>(
+        &mut self,
+        headers_max: usize,
+        parse: impl Fn(&mut [Header<'a>]) -> Result<(T, usize), httparse::Error>,
+    ) -> Result<T, httparse::Error> {
+        let inline_max = headers_max.min(HEADERS_INLINE);
+        match parse(&mut self.inline[..inline_max]) {
+            Err(httparse::Error::TooManyHeaders) if headers_max > inline_max => {
+                self.long = vec![httparse::EMPTY_HEADER; headers_max.min(HEADERS_MAX)];
+                let (parsed, count) = parse(&mut self.long)?;
+                self.count = count;
+                Ok(parsed)
+            }
+            parsed => {
+                let (parsed, count) = parsed?;
+                self.count = count;
+                Ok(parsed)
+            }
+        }
+    }
+
+    fn all_lines(&self) -> &[Header<'a>] {
+        let lines = match self.long.is_empty() {
+            true => &self.inline[..],
+            false => &self.long,
+        };
+        &lines[..self.count]
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
-        self.storage[..self.count]
+        self.all_lines()
             .iter()
             .map(|header| (header.name, header.value))
     }

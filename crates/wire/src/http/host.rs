@@ -67,6 +67,12 @@ impl<'a> Host<'a> {
             .is_ok_and(|address| address.is_loopback())
     }
 
+    /// True for an address instead of a name. Nobody can make it resolve to another machine.
+    #[must_use]
+    pub fn is_address(&self) -> bool {
+        ipv6(self.name).is_some() || self.name.parse::<Ipv4Addr>().is_ok()
+    }
+
     /// True when both name the same host; ports are not compared.
     #[must_use]
     pub fn is_same_host(&self, other: &Self) -> bool {

@@ -7,6 +7,7 @@
 //!
 //! [`parse_request`] judges the grammar alone; a server calls [`check_request`] before it acts on a request.
 
+mod ambient;
 mod body;
 mod check;
 mod chunk_extension;
@@ -18,12 +19,14 @@ mod head;
 mod headers;
 mod host;
 mod origin;
+mod own_hosts;
 mod query;
 mod reply;
 mod request_body;
 mod response_body;
 mod target;
 
+pub use ambient::{cookies_count, cookies_count_for_reading, is_ambient};
 pub use body::BodyLength;
 pub use check::check_request;
 pub use chunk_writer::{LAST_CHUNK, encode_chunk};
@@ -33,6 +36,7 @@ pub use error::{HeadError, Malformed};
 pub use head::{RequestHead, ResponseHead, parse_request, parse_response};
 pub use host::Host;
 pub use origin::{OriginPattern, OriginPatternError, OriginRefused, check_origin};
+pub use own_hosts::{HostRefused, OwnHosts};
 pub use query::{QueryError, query_pairs};
 pub use reply::{write_response, write_stream_head};
 pub use request_body::{BodyError, RequestBody};
@@ -41,8 +45,11 @@ pub use response_body::{ResponseBody, ResponseLength};
 pub(crate) use headers::{is_token, list_has_token, list_tokens};
 pub(crate) use reply::{push_field, write_status_line};
 
-/// Headers a head can hold at most, whatever [`HeadLimits::headers_max`] says: the size of its storage.
-pub const HEADERS_MAX: usize = 64;
+/// Headers a head can hold at most, whatever [`HeadLimits::headers_max`] says.
+pub const HEADERS_MAX: usize = 1024;
+
+/// Headers that a head holds in itself. Nearly all heads have fewer; the list of one with more is allocated.
+const HEADERS_INLINE: usize = 64;
 
 /// Limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +63,8 @@ pub struct HeadLimits {
 impl Default for HeadLimits {
     fn default() -> Self {
         Self {
-            bytes_max: 8192,
-            headers_max: HEADERS_MAX,
+            bytes_max: 32 << 10,
+            headers_max: 128,
         }
     }
 }

@@ -12,6 +12,10 @@ use std::str::FromStr;
 /// `https://example.com`, `http://localhost:3000`, `https://*.example.com` (every name below `example.com`, but not
 /// itself), `https://example.com:*` (every port), `null` (pages without an origin, such as files), or `*` (every page).
 /// Without a port the scheme's default is meant.
+///
+/// Apps and extensions have schemes of their own, without a port: `capacitor://localhost`, `tauri://localhost`,
+/// `chrome-extension://ID`, `app://.`, `file://`. With such a scheme `moz-extension://*` means every host, because each
+/// installation of an extension has another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginPattern {
     text: Box<str>,
@@ -28,9 +32,21 @@ enum Kind {
         subdomains: bool,
         /// In lower case; without the `*.` of subdomains.
         host: Box<str>,
-        /// None for every port.
-        port: Option<u16>,
+        port: Port,
     },
+    /// An app or an extension: a scheme that is no scheme of the web, and no port.
+    App {
+        /// In lower case.
+        scheme: Box<str>,
+        /// As it is written; none for every host.
+        host: Option<Box<str>>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Port {
+    Any,
+    This(u16),
 }
 
 /// Text that is not an [`OriginPattern`].
@@ -41,7 +57,7 @@ impl fmt::Display for OriginPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "write SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://example.com, \
-             https://*.example.com or http://localhost:*",
+             https://*.example.com, http://localhost:* or capacitor://localhost",
         )
     }
 }
@@ -72,6 +88,14 @@ impl fmt::Display for OriginPattern {
 
 fn page(text: &str) -> Option<Kind> {
     let (scheme, authority) = split_scheme(text)?;
+    if default_port(scheme).is_none()
+        && let Some(host) = host_of_app(authority)
+    {
+        return Some(Kind::App {
+            scheme: scheme.to_ascii_lowercase().into(),
+            host: (host != "*").then(|| host.to_ascii_lowercase().into()),
+        });
+    }
     let (authority, any_port) = match authority.strip_suffix(":*") {
         Some(authority) => (authority, true),
         None => (authority, false),
@@ -86,17 +110,24 @@ fn page(text: &str) -> Option<Kind> {
     if name.is_empty() || name.contains('*') || any_port && host.port().is_some() {
         return None;
     }
-    let port = host.port().or_else(|| default_port(scheme));
-    // A scheme without a default port needs a port.
-    if port.is_none() && !any_port {
-        return None;
-    }
+    let port = match any_port {
+        true => Port::Any,
+        false => Port::This(host.port().or_else(|| default_port(scheme))?),
+    };
     Some(Kind::Page {
         scheme: scheme.to_ascii_lowercase().into(),
         subdomains,
         host: name.to_ascii_lowercase().into(),
-        port: if any_port { None } else { port },
+        port,
     })
+}
+
+/// The host of an app's origin, or `*` in a pattern. RFC 6454, section 4, asks for a port only where the scheme has a default one,
+/// and a file has no host. None if it is more than a host, or cannot be one.
+fn host_of_app(authority: &str) -> Option<&str> {
+    let is_whole = authority == "*" || !authority.contains('*');
+    let host = Host::parse(authority.as_bytes())?;
+    (is_whole && host.name() == authority).then_some(authority)
 }
 
 fn split_scheme(text: &str) -> Option<(&str, &str)> {
@@ -135,10 +166,44 @@ impl OriginPattern {
                     return false;
                 };
                 let its_port = its_host.port().or_else(|| default_port(its_scheme));
+                let is_port = match port {
+                    Port::Any => true,
+                    Port::This(port) => its_port == Some(*port),
+                };
                 its_scheme.eq_ignore_ascii_case(scheme)
-                    && port.is_none_or(|port| its_port == Some(port))
+                    && is_port
                     && matches_host(its_host.name(), host, *subdomains)
             }
+            Kind::App { scheme, host } => {
+                let split = str::from_utf8(origin).ok().and_then(split_scheme);
+                let Some((its_scheme, authority)) = split else {
+                    return false;
+                };
+                let its_host = host_of_app(authority).filter(|host| !host.contains('*'));
+                its_scheme.eq_ignore_ascii_case(scheme)
+                    && its_host.is_some_and(|its_host| match host {
+                        Some(host) => its_host.eq_ignore_ascii_case(host),
+                        None => !its_host.is_empty(),
+                    })
+            }
+        }
+    }
+
+    /// Whether every page is allowed.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.kind == Kind::Any
+    }
+
+    /// Whether a page of a host with this name may be allowed, by some scheme and at some port.
+    #[must_use]
+    pub fn names_host(&self, name: &str) -> bool {
+        match &self.kind {
+            Kind::Any => true,
+            Kind::Null | Kind::App { .. } => false,
+            Kind::Page {
+                subdomains, host, ..
+            } => matches_host(name, host, *subdomains),
         }
     }
 }
@@ -325,6 +390,54 @@ mod tests {
     }
 
     #[test]
+    fn apps_and_extensions_are_let_in_by_scheme_and_host() {
+        let id = "chrome-extension://abcdefghijklmnopabcdefghijklmnop";
+        for (pattern, origin) in [
+            ("capacitor://localhost", "capacitor://localhost"),
+            ("ionic://localhost", "ionic://LOCALHOST"),
+            ("ionic://", "ionic://"),
+            ("tauri://localhost", "tauri://localhost"),
+            (id, id),
+            ("chrome-extension://*", id),
+            (
+                "moz-extension://*",
+                "moz-extension://6c1b1d2c-4f39-4f9e-b3a5-0123456789ab",
+            ),
+            ("file://", "file://"),
+            ("app://.", "app://."),
+            ("app://obsidian.md", "APP://obsidian.md"),
+        ] {
+            assert!(is_let_in(origin, "push.test", &[pattern]), "{pattern}");
+        }
+        for (pattern, origin) in [
+            ("capacitor://localhost", "http://localhost"),
+            ("capacitor://localhost", "capacitor://localhost:80"),
+            ("capacitor://localhost", "ionic://localhost"),
+            (id, "chrome-extension://ponmlkjihgfedcbaponmlkjihgfedcba"),
+            ("chrome-extension://*", "https://evil.example"),
+            ("chrome-extension://*", "chrome-extension://"),
+            ("chrome-extension://*", "chrome-extension://a/b"),
+            ("file://", "null"),
+            ("file://", "file://host"),
+            ("app://.", "app://"),
+        ] {
+            assert!(!is_let_in(origin, "push.test", &[pattern]), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_names_hosts() {
+        let names = |pattern: &str, name: &str| {
+            let pattern: OriginPattern = pattern.parse().expect("a pattern");
+            pattern.names_host(name)
+        };
+        assert!(names("http://myriad:*", "myriad") && names("*", "anything"));
+        assert!(names("https://*.example.com", "a.example.com"));
+        assert!(!names("https://*.example.com", "example.com"));
+        assert!(!names("null", "null") && !names("app://x", "x"));
+    }
+
+    #[test]
     fn patterns_that_could_not_match_are_refused() {
         for text in [
             "",
@@ -337,7 +450,10 @@ mod tests {
             "https://a b",
             "https://a:b",
             "https://a:80:*",
-            "app://x",
+            "app://x/y",
+            "app://*.x",
+            "capacitor://a*",
+            "file:///",
             "://a",
             "https://*example.com",
             "**",

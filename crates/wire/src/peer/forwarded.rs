@@ -115,7 +115,9 @@ pub fn forwarded_address(
     let elements = lines
         .iter()
         .rev()
-        .flat_map(|line| line.rsplit(|byte| *byte == b','));
+        .flat_map(|line| line.rsplit(|byte| *byte == b','))
+        // An empty element of a list is none (RFC 9110, section 5.6.1.2).
+        .filter(|element| !element.trim_ascii().is_empty());
     for element in elements {
         let address = header.address(element)?;
         client = Some(address);
@@ -173,6 +175,9 @@ mod tests {
                 (&["10.0.0.3, 10.0.0.1"], Some("10.0.0.3")),
                 (&["::ffff:192.0.2.1, ::ffff:10.0.0.1"], Some("192.0.2.1")),
                 (&["[2001:db8::1]:443, fd00::1"], Some("2001:db8::1")),
+                (&["192.0.2.1,"], Some("192.0.2.1")),
+                (&[", 192.0.2.1,, 10.0.0.1 , "], Some("192.0.2.1")),
+                (&["192.0.2.1", ""], Some("192.0.2.1")),
                 (&["192.0.2.1:8080"], Some("192.0.2.1")),
                 (&["2001:db8::1"], Some("2001:db8::1")),
             ],
@@ -186,8 +191,8 @@ mod tests {
             &[
                 (&["192.0.2.1, unknown"], None),
                 (&["192.0.2.1, unknown, 10.0.0.1"], None),
-                (&["192.0.2.1,"], None),
                 (&[""], None),
+                (&[" , ,"], None),
                 (&["192.0.2.1:port"], None),
                 (&["[2001:db8::1"], None),
                 (&["[192.0.2.1]"], None),

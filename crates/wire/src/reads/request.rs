@@ -1,6 +1,8 @@
 //! The request that reads a stream.
 
-use crate::http::{BodyLength, QueryError, RequestHead, credentials, query_pairs};
+use crate::http::{
+    BodyLength, QueryError, RequestHead, cookies_count_for_reading, credentials, query_pairs,
+};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 use std::fmt;
@@ -37,7 +39,7 @@ pub struct ReadRequest<'a> {
     /// The client's token: of the Authorization header, or else `token` in the query, or else of a cookie.
     pub token: Option<Cow<'a, str>>,
     /// Entity tags that the client has, as it wrote them.
-    pub if_none_match: Option<&'a [u8]>,
+    pub if_none_match: Option<Cow<'a, [u8]>>,
 }
 
 /// Why a request cannot read a stream. The client is at fault.
@@ -125,7 +127,7 @@ impl<'a> ReadRequest<'a> {
         }
         let mut request = Self {
             channel: channel_of(head.path())?,
-            if_none_match: head.header("if-none-match"),
+            if_none_match: list_of(head.headers("if-none-match")),
             ..Self::default()
         };
         let (mut token, mut last_event_id) = (None, None);
@@ -137,7 +139,8 @@ impl<'a> ReadRequest<'a> {
                 "live" => request.live = live_of(&value)?,
                 "cursor" => request.cursor = value.parse().ok(),
                 "token" => token = Some(value),
-                "last_event_id" => last_event_id = Some(value),
+                // The second is what browsers' substitutes for EventSource send that cannot set a header.
+                "last_event_id" | "lastEventId" => last_event_id = Some(value),
                 _ => {}
             }
         }
@@ -156,9 +159,20 @@ impl<'a> ReadRequest<'a> {
         }
         request.token = bearer_of(head)
             .or(token)
-            .or_else(|| cookie_of(head, cookie));
+            .or_else(|| cookie_of(head, cookie).filter(|_| cookies_count_for_reading(head)));
         Ok(request)
     }
+}
+
+/// The lines of a header whose value is a list, as one (RFC 9110, section 5.3).
+fn list_of<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>> {
+    let mut list = Cow::Borrowed(lines.next()?);
+    for line in lines {
+        let list = list.to_mut();
+        list.extend_from_slice(b", ");
+        list.extend_from_slice(line);
+    }
+    Some(list)
 }
 
 fn channel_of(path: &str) -> Result<Cow<'_, str>, ReadError> {
@@ -193,14 +207,15 @@ fn bearer_of<'a>(head: &RequestHead<'a>) -> Option<Cow<'a, str>> {
 
 /// The value of a cookie (RFC 6265, section 4.2.1). The first of the name counts.
 fn cookie_of<'a>(head: &RequestHead<'a>, name: &str) -> Option<Cow<'a, str>> {
-    let values = head
+    // Another cookie beside it may have any bytes.
+    let pairs = head
         .headers("cookie")
-        .filter_map(|value| str::from_utf8(value).ok());
-    let mut pairs = values
-        .flat_map(|value| value.split(';'))
-        .filter_map(|pair| pair.split_once('='));
-    let (_, value) = pairs.find(|(known, _)| known.trim_ascii() == name)?;
-    Some(Cow::Borrowed(value.trim_ascii()))
+        .flat_map(|line| line.split(|byte| *byte == b';'));
+    let mut values = pairs.filter_map(|pair| {
+        let (known, value) = pair.split_at_checked(pair.iter().position(|byte| *byte == b'=')?)?;
+        (known.trim_ascii() == name.as_bytes()).then(|| value[1..].trim_ascii())
+    });
+    str::from_utf8(values.next()?).ok().map(Cow::Borrowed)
 }
 
 #[cfg(test)]
@@ -230,7 +245,7 @@ mod tests {
                     live: Live::LongPoll,
                     cursor: Some(17),
                     token: None,
-                    if_none_match: Some(b"\"a\""),
+                    if_none_match: Some(Cow::Borrowed(b"\"a\"")),
                 })
             );
         });
@@ -287,6 +302,38 @@ mod tests {
     }
 
     #[test]
+    fn polyfills_say_in_the_query_how_far_they_came() {
+        for name in ["last_event_id", "lastEventId"] {
+            let target = format!("/v1/stream/a?offset=-1&live=sse&{name}=e_2");
+            read(&target, "", |request| {
+                let request = request.expect("good");
+                assert_eq!(
+                    (request.offset.as_deref(), request.comes_back),
+                    (Some("e_2"), true)
+                );
+            });
+        }
+    }
+
+    #[test]
+    fn entity_tags_come_in_several_lines() {
+        let lines = "If-None-Match: \"a\", \"b\"\r\nIf-None-Match: \"c\"\r\n";
+        read("/v1/stream/a", lines, |request| {
+            let tags = request.expect("good").if_none_match;
+            assert_eq!(tags.as_deref(), Some(&b"\"a\", \"b\", \"c\""[..]));
+        });
+    }
+
+    #[test]
+    fn bytes_of_another_cookie_hide_no_token() {
+        let text = b"GET /v1/stream/a HTTP/1.1\r\nHost: a\r\nCookie: city=M\xFCnchen; myriad_token=t3\r\n\r\n";
+        let head = parse_request(text, HeadLimits::default());
+        let head = head.expect("well-formed").expect("whole");
+        let request = ReadRequest::of(&head, "myriad_token").expect("good");
+        assert_eq!(request.token.as_deref(), Some("t3"));
+    }
+
+    #[test]
     fn a_token_comes_in_one_of_three_places() {
         for (target, headers, expected) in [
             ("/v1/stream/a", "Authorization: bearer  t1\r\n", Some("t1")),
@@ -300,6 +347,22 @@ mod tests {
                 "/v1/stream/a",
                 "Cookie: a=b; myriad_token=t3; c=d\r\n",
                 Some("t3"),
+            ),
+            (
+                "/v1/stream/a",
+                "Cookie: lang=en\r\nCookie: sid=1;myriad_token = t3\r\n",
+                Some("t3"),
+            ),
+            (
+                "/v1/stream/a",
+                "Cookie: a=b; myriad_token=t3\r\nSec-Fetch-Site: same-origin\r\n",
+                Some("t3"),
+            ),
+            // An image in a page of a stranger.
+            (
+                "/v1/stream/a",
+                "Cookie: a=b; myriad_token=t3\r\nSec-Fetch-Site: cross-site\r\n",
+                None,
             ),
             ("/v1/stream/a", "Authorization: Basic eA==\r\n", None),
             ("/v1/stream/a", "", None),

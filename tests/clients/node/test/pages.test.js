@@ -107,6 +107,59 @@ onBothDrivers('an EventSource of a page without an SDK', APPS, async (server) =>
   });
 });
 
+onBothDrivers('an image in a page of a stranger does not act', APPS, async (server) => {
+  const commands = [
+    '{"id":1,"connect":{}}',
+    '{"id":2,"subscribe":{"channel":"room"}}',
+    '{"id":3,"publish":{"channel":"room","data":"evil"}}',
+  ].join('\n');
+  const stream = `http://${server.address}/connection/sse`;
+  await withPage(async (page, open) => {
+    await open('evil.example');
+    const show = (url) =>
+      new Promise((done) => {
+        const image = new Image();
+        image.onload = image.onerror = done;
+        image.src = url;
+      });
+    await page.evaluate(show, `${stream}?cf_connect=${encodeURIComponent(commands)}`);
+    assert.equal(await server.metric('myriad_upgrades_refused_total{reason="method"}'), 1);
+    const history = async () => (await fetch(`http://${server.address}/v1/stream/room?offset=-1`)).text();
+    assert.doesNotMatch(await history(), /evil/);
+    // The page may not send them otherwise, either: its Origin says whose it is.
+    const send = ([url, body]) => fetch(url, { method: 'POST', mode: 'no-cors', body }).then(() => {});
+    await page.evaluate(send, [stream, commands]);
+    assert.equal(await server.metric('myriad_upgrades_refused_total{reason="origin"}'), 1);
+    assert.doesNotMatch(await history(), /evil/);
+    // A page that is listed may.
+    await open('app.example');
+    await page.evaluate(([url, body]) => fetch(url, { method: 'POST', body }).then(() => {}), [stream, commands]);
+    assert.match(await history(), /evil/);
+  });
+});
+
+onBothDrivers('a page whose name resolves to a development server', APPS, async (server) => {
+  const port = server.address.split(':').pop();
+  await withPage(async (page) => {
+    const answer = await page.goto(`http://evil.example:${port}/`);
+    assert.equal(answer.status(), 403);
+    assert.match(await answer.text(), /127\.0\.0\.1/);
+    const publish = () =>
+      fetch('/api/publish', { method: 'POST', body: '{"channel":"room","data":"evil"}' }).then(({ status }) => status);
+    assert.equal(await page.evaluate(publish), 403);
+    await page.goto(`http://127.0.0.1:${port}/`);
+    assert.equal(await page.evaluate(publish), 200);
+  });
+});
+
+onBothDrivers('an EventSource with a token that is not valid stops', [...APPS, ...withConfig('[uni_sse]', 'enabled = true', '[client.token]', 'hmac_secret_key = "a secret of the tests, long enough to be one"')], async (server) => {
+  await withPage(async (page) => {
+    const request = encodeURIComponent('{"token":"expired"}');
+    await page.evaluate(listen, [`http://${server.address}/connection/uni_sse?cf_connect=${request}`, ['message']]);
+    await sees(page, ['error 2']);
+  });
+});
+
 const SECRET = 'a secret of the tests, long enough to be one';
 const REAL = [
   ...APPS,

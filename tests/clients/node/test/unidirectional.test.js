@@ -57,7 +57,7 @@ for (const [path, args] of [
     const curl = spawn('curl', ['--silent', '--no-buffer', ...args, `http://${server.address}/connection/${path}`]);
     createInterface({ input: curl.stdout }).on('line', (line) => {
       const text = path === 'uni_sse' ? line.replace(/^data: /, '') : line;
-      if (text.trim() !== '') put(text);
+      if (text.trim() !== '' && !line.startsWith('id: ')) put(text);
     });
     const ended = new Promise((resolve) => curl.on('exit', resolve));
     await follow(server, next);

@@ -67,9 +67,15 @@ pub(in super::super) const SERVER: &[Group] = &[
             Described::depends(
                 "allowed-origins",
                 List,
-                "every page; with dev none",
+                "none: pages of the server's own host",
                 "[\"https://*.example.com\"]",
-                "Web pages of other hosts that may connect.",
+                "Web pages of other hosts, apps and extensions that may connect; * lets every page, with its visitor's cookies.",
+            ),
+            Described::new(
+                "public-metrics",
+                Flag,
+                "false",
+                "Shows /metrics to everybody at the clients' address. Without it a key of the API is needed there, or an address of loopback.",
             ),
             Described::new(
                 "trusted-proxies",
@@ -178,6 +184,20 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "1024",
                 "Fragments (frames) of one message from a client; past it: close 1009.",
             ),
+            Described::new(
+                "head-bytes-max",
+                Size,
+                "32KiB",
+                "Bytes of a request head, with its cookies and tokens; past it: 431. 4KiB to 1MiB.",
+            )
+            .fixed(),
+            Described::new(
+                "head-lines-max",
+                Count,
+                "128",
+                "Lines of headers in a request head; past it: 431. 16 to 1024.",
+            )
+            .fixed(),
             Described::new(
                 "append-elements-max",
                 Count,

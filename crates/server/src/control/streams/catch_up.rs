@@ -52,8 +52,8 @@ fn page(read: StreamRead, from: ReadFrom, head: &Parts) -> Result<Response, Fail
     let is_tail = from == ReadFrom::Now;
     let part = page.part();
     let etag = part.etag();
-    let known = head.headers.get(header::IF_NONE_MATCH);
-    let is_known = known.is_some_and(|known| etag_matches(known.as_bytes(), &etag));
+    let mut known = head.headers.get_all(header::IF_NONE_MATCH).into_iter();
+    let is_known = known.any(|known| etag_matches(known.as_bytes(), &etag));
     let mut response = if is_known && !is_tail {
         StatusCode::NOT_MODIFIED.into_response()
     } else {

@@ -14,9 +14,11 @@ use myriad_wire::reads::{HEADERS, PAGE_HEADERS};
 pub(super) const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
 /// What it answers where the API has an address of its own.
 pub(super) const READS: &str = "GET, OPTIONS";
-/// Headers that pages may send.
+/// Headers that pages may send, where their browser names none.
 const SENT: &str = "authorization, content-type, if-none-match, last-event-id, producer-epoch, producer-id, producer-seq, \
      stream-closed, stream-expires-at, stream-seq, stream-ttl, x-api-key";
+/// Bytes of a list of headers that a browser names: an answer repeats no more.
+const NAMED_BYTES_MAX: usize = 4 << 10;
 /// Seconds that a browser remembers what may be sent.
 const REMEMBERED_S: &str = "600";
 
@@ -29,9 +31,7 @@ impl Origin {
     /// Of a request with these headers.
     pub(super) fn of(control: &Control, headers: &HeaderMap) -> Self {
         let settings = control.settings.load();
-        let Some(allowed) = &settings.allowed_origins else {
-            return Self { refused: None };
-        };
+        let allowed = &settings.allowed_origins;
         let origins = headers.get_all(header::ORIGIN).into_iter();
         let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
         let checked = check_origin(origins.map(HeaderValue::as_bytes), host, allowed);
@@ -70,14 +70,28 @@ fn fixed((name, value): (&'static str, &'static str)) -> (HeaderName, HeaderValu
 }
 
 /// The answer to a browser that asks what a page may send. Whether this page may is said by [`Origin::finish`].
-pub(super) fn preflight(methods: &'static str) -> Response {
+pub(super) fn preflight(methods: &'static str, asked: &HeaderMap) -> Response {
     let headers = [
         (header::ALLOW, methods),
         (header::ACCESS_CONTROL_ALLOW_METHODS, methods),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, SENT),
         (header::ACCESS_CONTROL_MAX_AGE, REMEMBERED_S),
     ];
-    (StatusCode::NO_CONTENT, headers).into_response()
+    let mut response = (StatusCode::NO_CONTENT, headers).into_response();
+    let sent = named_headers(asked).unwrap_or(HeaderValue::from_static(SENT));
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, sent);
+    response
+}
+
+/// The headers that a browser says a page wants to send, for the answer. A page that was let in may send any: a header that nobody
+/// reads does no harm, and tracing, caches' control and frameworks add their own.
+pub(in super::super) fn named_headers(asked: &HeaderMap) -> Option<HeaderValue> {
+    let lines = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let lines: Vec<&[u8]> = lines.iter().map(HeaderValue::as_bytes).collect();
+    let named = lines.join(&b", "[..]);
+    let may_be_told = !named.is_empty() && named.len() <= NAMED_BYTES_MAX;
+    let named = may_be_told.then(|| HeaderValue::from_bytes(&named));
+    named.and_then(Result::ok)
 }
 
 /// Says where a new stream is: by the host and the scheme that the client used.

@@ -20,6 +20,8 @@ mod cors;
 mod entries;
 mod headers;
 
+pub(super) use cors::named_headers;
+
 use super::Control;
 use super::api::{asking, body, options_of};
 use super::error::Refusal;
@@ -63,7 +65,9 @@ pub(super) fn router_of_clients() -> Router<Arc<Control>> {
 async fn serve_clients(State(control): State<Arc<Control>>, request: Request) -> Response {
     let origin = cors::Origin::of(&control, request.headers());
     let answer = match origin.check() {
-        Ok(()) if request.method() == Method::OPTIONS => cors::preflight(cors::READS),
+        Ok(()) if request.method() == Method::OPTIONS => {
+            cors::preflight(cors::READS, request.headers())
+        }
         Ok(()) => ([(header::ALLOW, cors::READS)], reads_only()).into_response(),
         Err(refusal) => refusal.into_response(),
     };
@@ -83,7 +87,7 @@ fn reads_only() -> Refusal {
 async fn serve(State(control): State<Arc<Control>>, request: Request) -> Response {
     let origin = cors::Origin::of(&control, request.headers());
     if request.method() == Method::OPTIONS {
-        return origin.finish(cors::preflight(cors::METHODS));
+        return origin.finish(cors::preflight(cors::METHODS, request.headers()));
     }
     let answer = match origin.check() {
         Ok(()) => answer(&control, request).await,

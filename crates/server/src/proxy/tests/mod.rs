@@ -235,7 +235,7 @@ fn kept(pairs: &[(&str, &str)]) -> Option<Headers> {
     let pairs = pairs.iter();
     Some(
         pairs
-            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .map(|(name, value)| ((*name).into(), value.as_bytes().into()))
             .collect(),
     )
 }
