@@ -645,7 +645,7 @@ mod tests {
             ),
             (
                 "[client]\ntags_bytes_limit = 100000",
-                "client.tags_bytes_limit = 100k: choose 1 to 65536",
+                "client.tags_bytes_limit = 100,000: choose 1 to 65536",
             ),
             (
                 "[client]\nuser_id_http_header = \"X User\"",
