@@ -198,7 +198,6 @@ impl Questions {
         if self.waiting.contains_key(&client) {
             self.turns.push_back(client);
         }
-        channel
     }
 
     /// Drops what waits of a client that has gone.
