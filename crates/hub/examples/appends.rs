@@ -103,6 +103,7 @@ fn append(elements: usize, bytes: usize, pool: &Pool) -> AppendToStream {
     AppendToStream {
         content_type: MediaType::json(),
         entries: (0..elements).map(entry).collect(),
+        by: myriad_hub::Appender::Application("".into()),
         producer: None,
         stream_seq: None,
         closes: false,

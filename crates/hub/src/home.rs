@@ -26,9 +26,9 @@ pub use questions::{
 };
 pub use shard_set::ShardSet;
 pub use streams::{
-    AppendToStream, CreateStream, Producer, ProducerPosition, ReadFrom, ReadRefused, ReadStream,
-    StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
-    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
+    AppendToStream, Appender, CreateStream, Producer, ProducerPosition, ReadFrom, ReadRefused,
+    ReadStream, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry,
+    StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
 };
 
 use crate::defects::Defects;

@@ -62,9 +62,9 @@ pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use filters::FilterId;
 pub use home::{
-    AppendToStream, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect, HomeSettings,
-    HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, NotRecovered, Partitions, Producer,
-    ProducerPosition, ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered,
+    AppendToStream, Appender, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect,
+    HomeSettings, HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, NotRecovered, Partitions,
+    Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered,
     RequestId, ShardSet, Since, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
     StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
     Submission, Told, Wanting, Wish, name_hash,

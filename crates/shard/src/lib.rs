@@ -77,9 +77,9 @@ pub use traces::{Noted, Trace, TraceEnd, Traced};
 pub use transport::{EMULATION, ShardRequests};
 
 pub use myriad_hub::{
-    AppendToStream, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions, ChannelPattern,
-    ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
-    Content, CreateStream, DataFormat, DefectScope, Epoch, Framing, FromNode, Headers,
+    AppendToStream, Appender, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions,
+    ChannelPattern, ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason,
+    Compression, Content, CreateStream, DataFormat, DefectScope, Epoch, Framing, FromNode, Headers,
     HistoryAnswer, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now,
     Partitions, Payload, Permit, PersonalChannel, Plant, Position, PresenceEvent, Producer,
     ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since,

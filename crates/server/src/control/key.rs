@@ -148,7 +148,7 @@ impl Caller {
         Ok(Some(Self(Some(Arc::clone(key)))))
     }
 
-    /// What metrics call it.
+    /// What metrics call it, and as whom it appends to streams.
     pub(super) fn name(&self) -> &str {
         self.0.as_ref().map_or("", |key| &key.name)
     }

@@ -46,6 +46,7 @@ impl Home {
     fn append(&mut self, index: u32, asker: Asker, data: AppendToStream, now: Now) {
         let AppendToStream {
             entries,
+            by,
             producer,
             stream_seq,
             closes,
@@ -56,13 +57,16 @@ impl Home {
             let number = producer.as_ref().map(|_| self.note_producer_use(index));
             self.change_stream(index, |stream| {
                 if let (Some(producer), Some(number)) = (&producer, number) {
-                    stream.producers.note(producer, number, now.tick());
+                    stream.producers.note(&by, producer, number, now.tick());
                 }
                 if let Some(seq) = stream_seq {
-                    stream.last_seq = Some(seq);
+                    *stream.last_seq_of(&by) = Some(seq);
                 }
                 if closes {
-                    stream.closed = producer.map_or(Closed::Plainly, Closed::By);
+                    stream.closed = match producer {
+                        Some(producer) => Closed::By(by, producer),
+                        None => Closed::Plainly,
+                    };
                 }
             });
         }
@@ -106,8 +110,8 @@ impl Home {
         };
         match (&stream.closed, &data.producer) {
             (Closed::Not, _) => {}
-            (Closed::By(by), Some(producer)) if by == producer => {
-                return Ok(Step::Repeat(Some(by.position())));
+            (Closed::By(by, closing), Some(producer)) if (by, closing) == (&data.by, producer) => {
+                return Ok(Step::Repeat(Some(closing.position())));
             }
             (_, None) if data.entries.is_empty() => return Ok(Step::Repeat(None)),
             _ => return Err(StreamRefused::Closed(state)),
@@ -116,7 +120,7 @@ impl Home {
             return Err(StreamRefused::ContentType(state));
         }
         if let Some(producer) = &data.producer {
-            match stream.producers.judge(producer, now.tick()) {
+            match stream.producers.judge(&data.by, producer, now.tick()) {
                 Verdict::Next => {}
                 Verdict::Repeat(position) => return Ok(Step::Repeat(Some(position))),
                 Verdict::Stale { epoch } => return Err(StreamRefused::StaleProducer { epoch }),
@@ -127,7 +131,7 @@ impl Home {
                 }
             }
         }
-        match (&stream.last_seq, &data.stream_seq) {
+        match (&*stream.last_seq_of(&data.by), &data.stream_seq) {
             (Some(last), Some(seq)) if seq.as_bytes() <= last.as_bytes() => {
                 let last = last.clone();
                 Err(StreamRefused::StreamSeq { last })

@@ -2,8 +2,8 @@
 
 use super::producers::Producers;
 use super::{
-    CreateStream, Producer, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
-    StreamRefused, StreamRequest, StreamState,
+    Appender, CreateStream, Producer, StreamAnswer, StreamCommand, StreamDone, StreamEnd,
+    StreamEndKind, StreamRefused, StreamRequest, StreamState,
 };
 use crate::home::logs::Question;
 use crate::home::{Home, HomeEffect};
@@ -41,7 +41,7 @@ pub(super) enum Closed {
     /// Without a producer.
     Plainly,
     /// A repeat of this request is recognised.
-    By(Producer),
+    By(Appender, Producer),
 }
 
 /// What a channel's record does not know of the stream that it is.
@@ -57,7 +57,9 @@ pub(in crate::home) struct Stream {
     deadline: Option<Tick>,
     pub(super) closed: Closed,
     pub(super) producers: Producers,
-    pub(super) last_seq: Option<Box<str>>,
+    /// The last `Stream-Seq` of the application, and that of all clients: none of theirs shuts it out.
+    last_seq: Option<Box<str>>,
+    last_seq_of_clients: Option<Box<str>>,
 }
 
 impl Stream {
@@ -72,17 +74,27 @@ impl Stream {
             closed: Closed::Not,
             producers: Producers::default(),
             last_seq: None,
+            last_seq_of_clients: None,
+        }
+    }
+
+    /// The last `Stream-Seq` among those that count for whoever appends.
+    pub(super) fn last_seq_of(&mut self, by: &Appender) -> &mut Option<Box<str>> {
+        match by {
+            Appender::Application(_) => &mut self.last_seq,
+            Appender::User(_) | Appender::Anonymous => &mut self.last_seq_of_clients,
         }
     }
 
     /// Bytes that it takes.
     fn bytes(&self) -> u64 {
         let closed_by = match &self.closed {
-            Closed::By(producer) => producer.id.len(),
+            Closed::By(by, producer) => by.bytes() + producer.id.len(),
             Closed::Not | Closed::Plainly => 0,
         };
-        let seq = self.last_seq.as_ref().map_or(0, |seq| seq.len());
-        let texts = self.content_type.as_str().len() + closed_by + seq;
+        let seqs = [&self.last_seq, &self.last_seq_of_clients];
+        let seqs: usize = seqs.into_iter().flatten().map(|seq| seq.len()).sum();
+        let texts = self.content_type.as_str().len() + closed_by + seqs;
         (size_of::<Self>() + texts) as u64 + self.producers.bytes()
     }
 

@@ -16,7 +16,7 @@ mod read;
 
 pub use end::{StreamEnd, StreamEndKind};
 pub use life::StreamExpiry;
-pub use producers::{Producer, ProducerPosition};
+pub use producers::{Appender, Producer, ProducerPosition};
 pub use questions::{
     AppendToStream, CreateStream, ReadFrom, ReadRefused, ReadStream, StreamAnswer, StreamCommand,
     StreamDone, StreamEntry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,

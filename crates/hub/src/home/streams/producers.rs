@@ -8,8 +8,54 @@ use std::sync::Arc;
 const PRODUCERS_MAX: usize = 1_000;
 /// Milliseconds that a producer is known after its last append: seven days, as the protocol recommends for memory.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
-/// Bytes that a producer takes beside its id: its entries in both maps and in the home's order, and the counts of the shared id.
-const PRODUCER_BYTES: u64 = 200;
+/// Bytes that a producer takes beside the texts of its name: its entries in both maps and in the home's order, and the shared name.
+const PRODUCER_BYTES: u64 = 240;
+
+/// Who appends. Producers belong to who made them: one that a client names as the application's is another one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Appender {
+    /// The application, by the name of its key; the key without a name has an empty one.
+    Application(Box<str>),
+    /// A user's client.
+    User(Box<str>),
+    /// Clients without a user: they cannot be told apart.
+    Anonymous,
+}
+
+impl Appender {
+    fn text(&self) -> &str {
+        match self {
+            Self::Application(key) => key,
+            Self::User(user) => user,
+            Self::Anonymous => "",
+        }
+    }
+
+    /// Bytes of its text.
+    pub(super) fn bytes(&self) -> usize {
+        self.text().len()
+    }
+}
+
+/// What a producer is known by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    by: Appender,
+    id: Box<str>,
+}
+
+impl Name {
+    fn of(by: &Appender, producer: &Producer) -> Self {
+        Self {
+            by: by.clone(),
+            id: producer.id.clone(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        PRODUCER_BYTES + (self.by.bytes() + self.id.len()) as u64
+    }
+}
 
 /// A producer's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +120,9 @@ impl Known {
 /// The producers of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Producers {
-    known: HashMap<Arc<str>, Known>,
+    known: HashMap<Arc<Name>, Known>,
     /// By their last use, the oldest first.
-    order: BTreeMap<u64, Arc<str>>,
+    order: BTreeMap<u64, Arc<Name>>,
     bytes: u64,
 }
 
@@ -92,8 +138,8 @@ impl Producers {
     }
 
     /// What a request is. Nothing is noted yet.
-    pub(super) fn judge(&self, producer: &Producer, now: Tick) -> Verdict {
-        let known = self.known.get(&*producer.id);
+    pub(super) fn judge(&self, by: &Appender, producer: &Producer, now: Tick) -> Verdict {
+        let known = self.known.get(&Name::of(by, producer));
         let Some(known) = known.filter(|known| !known.is_old(now)) else {
             return match producer.seq {
                 0 => Verdict::Next,
@@ -113,35 +159,36 @@ impl Producers {
     }
 
     /// Notes a request that was taken. Each use of a home has a number of its own, higher than those before.
-    pub(super) fn note(&mut self, producer: &Producer, number: u64, now: Tick) {
+    pub(super) fn note(&mut self, by: &Appender, producer: &Producer, number: u64, now: Tick) {
         self.forget_old(now);
         let position = producer.position();
-        let id = if let Some(known) = self.known.get_mut(&*producer.id) {
+        let name = Name::of(by, producer);
+        let name = if let Some(known) = self.known.get_mut(&name) {
             // A known producer is in the order.
-            let id = self.order.remove(&known.used);
-            debug_assert!(id.is_some());
+            let noted = self.order.remove(&known.used);
+            debug_assert!(noted.is_some());
             (known.position, known.used, known.used_at) = (position, number, now);
-            id.unwrap_or_else(|| producer.id.as_ref().into())
+            noted.unwrap_or_else(|| Arc::new(name))
         } else {
-            let id: Arc<str> = producer.id.as_ref().into();
-            self.bytes += PRODUCER_BYTES + id.len() as u64;
+            let name = Arc::new(name);
+            self.bytes += name.bytes();
             let known = Known {
                 position,
                 used: number,
                 used_at: now,
             };
-            self.known.insert(Arc::clone(&id), known);
-            id
+            self.known.insert(Arc::clone(&name), known);
+            name
         };
-        self.order.insert(number, id);
+        self.order.insert(number, name);
         if self.known.len() > PRODUCERS_MAX {
             self.forget_oldest();
         }
     }
 
     fn forget_old(&mut self, now: Tick) {
-        while let Some((_, id)) = self.order.first_key_value()
-            && self.known[id].is_old(now)
+        while let Some((_, name)) = self.order.first_key_value()
+            && self.known[name].is_old(now)
         {
             self.forget_oldest();
         }
@@ -160,9 +207,9 @@ impl Producers {
 
     /// Forgets the producer whose last use this is.
     pub(super) fn forget(&mut self, number: u64) {
-        if let Some(id) = self.order.remove(&number) {
-            self.known.remove(&id);
-            self.bytes -= PRODUCER_BYTES + id.len() as u64;
+        if let Some(name) = self.order.remove(&number) {
+            self.known.remove(&name);
+            self.bytes -= name.bytes();
         }
     }
 
@@ -176,6 +223,8 @@ impl Producers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BY: Appender = Appender::Anonymous;
 
     fn request(id: &str, epoch: u64, seq: u64) -> Producer {
         let id = id.into();
@@ -199,13 +248,20 @@ mod tests {
             (2, 2, Verdict::Stale { epoch: 3 }),
         ] {
             let request = request("a", epoch, seq);
-            assert_eq!(producers.judge(&request, now), verdict, "{epoch} {seq}");
+            assert_eq!(
+                producers.judge(&BY, &request, now),
+                verdict,
+                "{epoch} {seq}"
+            );
             if verdict == Verdict::Next {
                 number += 1;
-                producers.note(&request, number, now);
+                producers.note(&BY, &request, number, now);
             }
         }
-        assert_eq!(producers.judge(&request("b", 0, 0), now), Verdict::Next);
+        assert_eq!(
+            producers.judge(&BY, &request("b", 0, 0), now),
+            Verdict::Next
+        );
     }
 
     #[test]
@@ -213,32 +269,63 @@ mod tests {
     fn the_one_that_was_used_the_longest_ago_is_forgotten() {
         let mut producers = Producers::default();
         for n in 0..PRODUCERS_MAX {
-            producers.note(&request(&n.to_string(), 0, 0), n as u64, Tick(0));
+            producers.note(&BY, &request(&n.to_string(), 0, 0), n as u64, Tick(0));
         }
-        producers.note(&request("0", 0, 1), 5_000, Tick(1));
-        producers.note(&request("new", 0, 0), 5_001, Tick(1));
+        producers.note(&BY, &request("0", 0, 1), 5_000, Tick(1));
+        producers.note(&BY, &request("new", 0, 0), 5_001, Tick(1));
         let now = Tick(2);
         assert_eq!(producers.known.len(), PRODUCERS_MAX);
-        let again = producers.judge(&request("1", 0, 1), now);
+        let again = producers.judge(&BY, &request("1", 0, 1), now);
         assert_eq!(again, Verdict::Gap { expected: 0 });
-        assert_eq!(producers.judge(&request("0", 0, 2), now), Verdict::Next);
-        let ids = producers.known.keys().map(|id| id.len() as u64);
         assert_eq!(
-            producers.bytes(),
-            ids.map(|len| len + PRODUCER_BYTES).sum::<u64>()
+            producers.judge(&BY, &request("0", 0, 2), now),
+            Verdict::Next
         );
+        let names = producers.known.keys().map(|name| name.bytes());
+        assert_eq!(producers.bytes(), names.sum::<u64>());
+    }
+
+    #[test]
+    fn producers_of_one_id_are_others_for_whoever_else_appends() {
+        let mut producers = Producers::default();
+        let owners = [
+            Appender::Application("".into()),
+            Appender::Application("billing".into()),
+            Appender::User("billing".into()),
+            Appender::User("".into()),
+            Appender::Anonymous,
+        ];
+        for (number, by) in owners.iter().enumerate() {
+            let first = request("p", 0, 0);
+            assert_eq!(producers.judge(by, &first, Tick(1)), Verdict::Next);
+            producers.note(by, &first, number as u64, Tick(1));
+        }
+        producers.note(
+            &owners[4],
+            &request("p", Producer::NUMBER_MAX, 0),
+            9,
+            Tick(1),
+        );
+        for by in &owners[..4] {
+            let next = producers.judge(by, &request("p", 0, 1), Tick(2));
+            assert_eq!(next, Verdict::Next, "{by:?}");
+        }
+        assert_eq!(producers.len(), owners.len());
     }
 
     #[test]
     fn a_producer_is_known_for_seven_days() {
         let mut producers = Producers::default();
-        producers.note(&request("a", 4, 0), 1, Tick(10));
+        producers.note(&BY, &request("a", 4, 0), 1, Tick(10));
         let until = Tick(10).plus_ms(KEPT_MS);
-        let stale = producers.judge(&request("a", 0, 0), Tick(until.0 - 1));
+        let stale = producers.judge(&BY, &request("a", 0, 0), Tick(until.0 - 1));
         assert_eq!(stale, Verdict::Stale { epoch: 4 });
-        assert_eq!(producers.judge(&request("a", 0, 0), until), Verdict::Next);
+        assert_eq!(
+            producers.judge(&BY, &request("a", 0, 0), until),
+            Verdict::Next
+        );
         assert!(producers.has(1), "to judge changes nothing");
-        producers.note(&request("b", 0, 0), 2, until);
+        producers.note(&BY, &request("b", 0, 0), 2, until);
         assert_eq!((producers.len(), producers.order.len()), (1, 1));
         assert_eq!(producers.bytes(), PRODUCER_BYTES + 1);
     }

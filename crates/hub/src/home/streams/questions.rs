@@ -1,6 +1,6 @@
 //! What a home is asked about streams, and what it answers.
 
-use super::{Producer, ProducerPosition, StreamExpiry};
+use super::{Appender, Producer, ProducerPosition, StreamExpiry};
 use crate::{Asker, Content, Kept, Permit, Position, StreamPart};
 use myriad_wire::streams::{MediaType, StreamOffset};
 use std::sync::Arc;
@@ -64,9 +64,11 @@ pub struct AppendToStream {
     pub content_type: MediaType,
     /// One publication each, in their order. None: the stream is only closed.
     pub entries: Vec<StreamEntry>,
+    /// Who appends it: its producer and its `stream_seq` are other ones for others.
+    pub by: Appender,
     /// Recognises what was appended before.
     pub producer: Option<Producer>,
-    /// Must come after the last one of the stream by its bytes.
+    /// Must come after the last one by its bytes: the application's after the application's, a client's after one of any client.
     pub stream_seq: Option<Box<str>>,
     /// Nothing can be appended later.
     pub closes: bool,

@@ -39,6 +39,7 @@ pub(super) fn append(texts: &[&str]) -> AppendToStream {
     AppendToStream {
         content_type: media_type("text/plain"),
         entries: entries(texts),
+        by: crate::Appender::Application("".into()),
         producer: None,
         stream_seq: None,
         closes: false,
@@ -494,6 +495,48 @@ fn an_empty_stream_has_no_offset_of_the_one_before() {
         ask(&mut home, "kept:a", StreamCommand::Delete, now).expect("deleted");
         drain(&mut home);
     }
+}
+
+/// A client that names the application's producer has one of its own. It neither passes for it nor shuts it out, and its `Stream-Seq`
+/// counts among clients only.
+#[test]
+fn a_client_takes_nothing_of_the_applications_producer() {
+    let mut home = home();
+    let now = tick(1);
+    created(create(&mut home, "long:a", plain(), now));
+    let of = |who: &crate::Appender, epoch, seq, text: &str, order: &str| AppendToStream {
+        by: who.clone(),
+        producer: by(epoch, seq),
+        stream_seq: Some(order.into()),
+        ..append(&[text])
+    };
+    let (application, stranger) = (
+        crate::Appender::Application("".into()),
+        crate::Appender::Anonymous,
+    );
+    for (who, epoch, seq, text, order) in [
+        (&application, 0, 0, "one", "1"),
+        (&stranger, 0, 0, "foreign", "z"),
+        (&stranger, Producer::NUMBER_MAX, 0, "foreign", "zz"),
+        (&application, 0, 1, "two", "2"),
+        (&application, 1, 0, "three", "3"),
+    ] {
+        let appended = append_to(&mut home, "long:a", of(who, epoch, seq, text, order), now);
+        assert!(
+            matches!(appended, Ok(StreamDone::Appended { .. })),
+            "{text}: {appended:?}"
+        );
+    }
+    let (_, texts) = page(&mut home, "long:a", ReadFrom::Start, now);
+    assert_eq!(texts, ["one", "foreign", "foreign", "two", "three"]);
+    let closing = AppendToStream {
+        closes: true,
+        ..of(&application, 1, 1, "end", "4")
+    };
+    append_to(&mut home, "long:a", closing, now).expect("closed");
+    // The same numbers are no repeat of it if they come from somebody else.
+    let again = append_to(&mut home, "long:a", of(&stranger, 1, 1, "end", "4"), now);
+    assert!(matches!(again, Err(StreamRefused::Closed(_))), "{again:?}");
 }
 
 /// An append by a producer that nobody has seen before.

@@ -13,7 +13,7 @@ use super::headers;
 use crate::auth::BearerFault;
 use axum::http::request::Parts;
 use axum::http::{self, HeaderMap, StatusCode, header};
-use myriad_shard::{ChannelOptions, ConnectGrant, Namespaces, Settings, TokenFault};
+use myriad_shard::{Appender, ChannelOptions, ConnectGrant, Namespaces, Settings, TokenFault};
 use myriad_wire::http::credentials;
 use std::net::IpAddr;
 
@@ -93,21 +93,25 @@ impl Writer {
     }
 }
 
-/// Who asks, if he may.
+/// Who asks, if he may, and as whom he appends.
 pub(super) async fn writer(
     control: &Control,
     head: &Parts,
     channel: &str,
     deed: Deed,
     namespaces: &Namespaces,
-) -> Result<Writer, Refusal> {
+) -> Result<(Writer, Appender), Refusal> {
     let keys = control.keys.load();
     let bearer = bearer(&head.headers);
     // A token is looked at even where nobody needs one: whoever sends it wants to know whether it is good.
     if let Some(token) = bearer {
         let grant = grant_of(control, token).await?;
         check_client(control, channel, deed, namespaces, Some(&grant))?;
-        return Ok(Writer::Client);
+        let by = grant.user.as_deref().map(Into::into);
+        return Ok((
+            Writer::Client,
+            by.map_or(Appender::Anonymous, Appender::User),
+        ));
     }
     let caller = Caller::of(&keys, &head.headers, head.uri.query())?;
     if let Some(caller) = caller {
@@ -115,12 +119,13 @@ pub(super) async fn writer(
             caller.check_method(*method)?;
         }
         caller.check_channels(std::iter::once(channel))?;
-        return Ok(Writer::Application);
+        let by = Appender::Application(caller.name().into());
+        return Ok((Writer::Application, by));
     }
     let settings = control.settings.load();
     if settings.anonymous || settings.client.allow_anonymous_connect_without_token {
         check_client(control, channel, deed, namespaces, None)?;
-        return Ok(Writer::Stranger);
+        return Ok((Writer::Stranger, Appender::Anonymous));
     }
     Err(Refusal::new(
         StatusCode::UNAUTHORIZED,

@@ -36,8 +36,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use headers::{Append, Create};
 use myriad_shard::{
-    AppendToStream, CreateStream, InquiryAnswer, MediaType, Namespaces, Payload, StreamAnswer,
-    StreamCommand, StreamExpiry,
+    AppendToStream, Appender, CreateStream, InquiryAnswer, MediaType, Namespaces, Payload,
+    StreamAnswer, StreamCommand, StreamExpiry,
 };
 use myriad_wire::reads::{ReadError, STREAM_PATH};
 use percent_encoding::percent_decode;
@@ -112,11 +112,12 @@ async fn answer(control: &Control, request: Request) -> Result<Response, Failure
     let namespaces = control.namespaces.load();
     options_of(&namespaces, &channel).map_err(|fault| unknown(&channel, fault.detail()))?;
     let deed = Deed::of(&head).ok_or_else(wrong_method)?;
-    let writer = access::writer(control, &head, &channel, deed, &namespaces).await?;
+    let (writer, by) = access::writer(control, &head, &channel, deed, &namespaces).await?;
     let request = Asked {
         control,
         channel: &channel,
         writer,
+        by,
         address: ClientAddress::of(&head.extensions),
         namespaces: &namespaces,
     };
@@ -142,6 +143,8 @@ struct Asked<'c> {
     control: &'c Control,
     channel: &'c str,
     writer: Writer,
+    /// As whom it appends.
+    by: Appender,
     /// Where it comes from.
     address: IpAddr,
     namespaces: &'c Namespaces,
@@ -206,6 +209,7 @@ impl Asked<'_> {
         let command = StreamCommand::Append(AppendToStream {
             content_type,
             entries,
+            by: self.by.clone(),
             producer: append.producer,
             stream_seq: append.stream_seq,
             closes: append.closes,

@@ -180,6 +180,7 @@ impl Writers {
         let append = AppendToStream {
             content_type: media_type(ROOMS[room].kind),
             entries,
+            by: myriad_shard::Appender::Application("".into()),
             producer: None,
             stream_seq: None,
             closes,
