@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections that may wait to be accepted; the kernel bounds it by `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
@@ -42,19 +42,17 @@ impl HeldAddress {
     }
 }
 
-/// Two servers that begin to listen at the same time may both be refused by the kernel; one of them gets it by trying
-/// again after a pause of its own.
-const ATTEMPTS_MAX: u32 = 20;
+/// How long an address that is in use is asked for again. The kernel closes the listeners of a killed server's rings some milliseconds
+/// after the process has gone. Two servers that begin to listen at the same time may both be refused; one of them gets it by trying again
+/// after a pause of its own.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn hold(address: SocketAddr) -> io::Result<HeldAddress> {
-    let mut attempt = 0;
+    let deadline = Instant::now() + PATIENCE;
     let socket = loop {
-        let socket = bind(address)?;
-        match claim(&socket, address) {
-            Ok(()) => break socket,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempt < ATTEMPTS_MAX => {
-                drop(socket);
-                attempt += 1;
+        match bound(address) {
+            Ok(socket) => break socket,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
                 std::thread::sleep(random_pause());
             }
             Err(error) => return Err(error),
@@ -69,6 +67,13 @@ fn hold(address: SocketAddr) -> io::Result<HeldAddress> {
         address,
         _socket: socket,
     })
+}
+
+/// Bound, and nobody else is. A socket that fails is closed before the next attempt.
+fn bound(address: SocketAddr) -> io::Result<Socket> {
+    let socket = bind(address)?;
+    claim(&socket, address)?;
+    Ok(socket)
 }
 
 fn bind(address: SocketAddr) -> io::Result<Socket> {
@@ -147,6 +152,27 @@ mod tests {
         let second = shared_listener(held.address()).unwrap();
         drop(held);
         assert_eq!(first.local_addr().unwrap(), second.local_addr().unwrap());
+    }
+
+    /// As after `kill -9`: the listener outlives the server by some milliseconds.
+    #[test]
+    fn an_address_that_becomes_free_soon_is_waited_for() {
+        let earlier = HeldAddress::take(anywhere(), "listen").unwrap();
+        let address = earlier.address();
+        let listener = shared_listener(address).unwrap();
+        drop(earlier);
+        let begin = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| {
+                begin.wait();
+                HeldAddress::take(address, "listen").map(|held| held.address())
+            });
+            begin.wait();
+            // Whichever comes first, the end of the listener or the first attempt: the address is got.
+            std::thread::sleep(random_pause());
+            drop(listener);
+            assert_eq!(next.join().unwrap().unwrap(), address);
+        });
     }
 
     #[test]
