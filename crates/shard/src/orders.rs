@@ -31,8 +31,11 @@ pub(crate) struct Instruction {
 impl Instruction {
     /// Whether live reads of streams end by it, too. They have no session, and no client's id names one.
     pub(crate) fn is_for_readers(&self) -> bool {
-        self.whose.client.is_none()
-            && matches!(self.deed, Deed::Disconnect(_) | Deed::EndRevoked(_))
+        let ends = matches!(
+            self.deed,
+            Deed::Disconnect(_) | Deed::EndRevoked(_) | Deed::Unsubscribe(_)
+        );
+        self.whose.client.is_none() && ends
     }
 }
 

@@ -171,7 +171,12 @@ impl<R: Reactor> Shard<R> {
         let (index, bearer) = self.hub.bearer_from(user, *from)?;
         *from = index.checked_add(1)?;
         let reason = match deed {
-            Deed::Disconnect(_) => Some(CloseReason::Application),
+            Deed::Disconnect(_) | Deed::Unsubscribe(None) => Some(CloseReason::Application),
+            Deed::Unsubscribe(Some(channel)) => {
+                let mut channels = self.hub.subscriptions_of(index);
+                let reads_it = channels.any(|(_, of, _)| of == channel);
+                reads_it.then_some(CloseReason::Application)
+            }
             Deed::EndRevoked(tokens) => {
                 let token = bearer.token.as_deref();
                 let is_revoked = token.is_some_and(|token| tokens.contain(token));

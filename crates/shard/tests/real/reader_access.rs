@@ -24,6 +24,7 @@ on_both_drivers!(
     a_stream_of_events_ends_with_its_token,
     readers_of_a_user_end_by_order,
     held_requests_of_a_user_end_by_order,
+    readers_of_a_user_are_unsubscribed_by_order,
     a_token_revoked_on_the_way_opens_nothing,
 );
 
@@ -377,6 +378,27 @@ fn held_requests_of_a_user_end_by_order(driver: Driver) {
     assert_eq!(node.closes(CloseReason::Application), 1);
     publish(&node, "3");
     assert_eq!(nobody.answer().body, "[3]");
+}
+
+/// `unsubscribe` ends a user's live reads of that channel, and without a channel all of them.
+fn readers_of_a_user_are_unsubscribed_by_order(driver: Driver) {
+    let (node, _) = node_with(driver, Options::default());
+    let (mut ann, mut bob) = (events_of(&node, "60000"), events_of(&node, "now"));
+    let unsubscribe = |channel: Option<&str>| Deed::Unsubscribe(channel.map(Into::into));
+    assert_eq!(
+        done(&node.order(whose("ann"), unsubscribe(Some("other")))),
+        (0, 0)
+    );
+    assert_eq!(
+        done(&node.order(whose("ann"), unsubscribe(Some("s")))),
+        (1, 0)
+    );
+    assert!(ann.read_to_end().ends_with("0\r\n\r\n"));
+    publish(&node, "2");
+    bob.read_until("data:[2]\n");
+    assert_eq!(done(&node.order(whose("bob"), unsubscribe(None))), (1, 0));
+    assert!(bob.read_to_end().ends_with("0\r\n\r\n"));
+    assert_eq!(node.closes(CloseReason::Application), 2);
 }
 
 fn a_token_revoked_on_the_way_opens_nothing(driver: Driver) {
