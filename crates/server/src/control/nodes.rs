@@ -10,6 +10,7 @@ use super::emulation::too_many_commands;
 use super::error::Refusal;
 use crate::auth::RevokedEntries;
 use crate::nodes::{Answer, NodeAsk, Wanted, Whom};
+use crate::shards::monotonic_now;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use myriad_shard::{EmulatedRefused, MembersKind, MembersPage, MembersQuestion};
@@ -48,6 +49,13 @@ impl Answer for Control {
     }
 }
 
+/// Too many commands name no node.
+fn too_many_unnamed() -> Refusal {
+    Refusal::busy(
+        "too many commands name no node; send the node of the answer to connect, or try again after a second",
+    )
+}
+
 impl Control {
     /// Takes commands that another node was sent. Who sent them there may not know this node's name, but knows the session's.
     fn emulate_for_node(&self, encoding: Encoding, body: &[u8]) -> Option<Vec<u8>> {
@@ -74,8 +82,16 @@ impl Control {
             Refusal::new(StatusCode::NOT_FOUND, "path", message)
         };
         let nodes = self.nodes.as_ref().ok_or_else(unknown)?;
+        let mut turn = None;
         let whom = match node {
-            "" => Whom::Others,
+            "" => {
+                turn = nodes.unnamed.take(monotonic_now());
+                if turn.is_none() {
+                    nodes.counts.count_unnamed_refused();
+                    return Err(too_many_unnamed());
+                }
+                Whom::Others
+            }
             node if nodes.others().iter().any(|other| other == node) => Whom::One(node),
             _ => return Err(unknown()),
         };
@@ -88,6 +104,7 @@ impl Control {
             payload: body,
         };
         let gathered = nodes.ask(whom, wanted, deadline()).await;
+        drop(turn);
         let is_busy = gathered.answers.iter().any(|(_, answer)| answer == BUSY);
         if is_busy {
             return Err(too_many_commands());

@@ -17,6 +17,7 @@ pub(crate) struct NodesCounts {
     others: Gauge,
     asked: Family<OutcomeLabels, Counter>,
     unreadable: Counter,
+    unnamed_refused: Counter,
 }
 
 impl NodesCounts {
@@ -36,6 +37,15 @@ impl NodesCounts {
             "Joins and leaves with a header of ours that no node wrote",
             self.unreadable.clone(),
         );
+        registry.register(
+            "nodes_unnamed_commands_refused",
+            "Commands for a session whose node was not named, which were not brought to all nodes because too many came",
+            self.unnamed_refused.clone(),
+        );
+    }
+
+    pub(crate) fn count_unnamed_refused(&self) {
+        self.unnamed_refused.inc();
     }
 
     pub(super) fn set_others(&self, count: usize) {

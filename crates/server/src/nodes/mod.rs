@@ -11,6 +11,7 @@ mod counts;
 mod hello;
 mod message;
 mod says;
+mod unnamed;
 mod versions;
 
 pub(crate) use answering::{Answer, NodeAsk, answer};
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use unnamed::Unnamed;
 use versions::OtherVersions;
 
 /// Joins and leaves that wait to be told.
@@ -57,6 +59,7 @@ pub(crate) struct Nodes {
     other_versions: OtherVersions,
     other_namespaces: OtherVersions,
     says: Says,
+    pub(crate) unnamed: Unnamed,
     pub(crate) counts: NodesCounts,
 }
 
@@ -79,6 +82,7 @@ impl Nodes {
             other_versions: OtherVersions::default(),
             other_namespaces: OtherVersions::default(),
             says,
+            unnamed: Unnamed::default(),
             counts: NodesCounts::default(),
         }
     }
