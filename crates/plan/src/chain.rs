@@ -231,7 +231,7 @@ impl Myriad {
         let most = costs::BUFFERED_BYTES.value_u64();
         let default = || {
             hop.memory_bytes
-                .map_or(most, |bytes| (bytes / 8).clamp(64 << 20, most))
+                .map_or(most, |bytes| (bytes / 8).clamp(4 << 20, most))
         };
         self.buffered_bytes.unwrap_or_else(default)
     }

@@ -40,10 +40,10 @@ pub use config::{
     Announcement, AnnouncementError, ApiAccess, ApiKey, ApiKeyTable, Change, ChannelFilter,
     ChannelProxyTable, ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError,
     DriverChoice, Flags, HttpApiTable, LogFilter, LogFilterError, LogFormat, LogLevel,
-    NamespaceTable, Options, PersonalChannelTable, ProxyHttpTable, ProxyTable, RateLimitTable,
-    RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources, TokenTable,
-    TransformDisconnectTable, TransformErrorTable, TransformTable, TransportTable, UrlText,
-    WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
+    MemoryShares, NamespaceTable, Options, PersonalChannelTable, ProxyHttpTable, ProxyTable,
+    RateLimitTable, RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources,
+    TokenTable, TransformDisconnectTable, TransformErrorTable, TransformTable, TransportTable,
+    UrlText, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;

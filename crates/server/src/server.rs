@@ -87,6 +87,7 @@ impl Server {
         for remark in &config.remarks {
             tracing::warn!("{remark}");
         }
+        tracing::info!("memory: {}", config.memory);
         let plan = plan(&config)?;
         let held = HeldAddress::take(config.listen, "listen")?;
         let internal = config.internal_listen.map(listen_internally).transpose()?;
@@ -577,6 +578,7 @@ impl Supervisor {
             self.control.metrics.requests().clone(),
             self.control.metrics.connections().clone(),
             CONNECTIONS_MAX,
+            self.control.unsent_bytes_max,
             Some(shards),
         );
         for receiver in receivers {

@@ -15,6 +15,8 @@ pub struct ProcessLimits {
     pub connections_max: u64,
     /// Bytes buffered for connections: outbound queues, partial input and questions to the control plane, all shards together.
     pub buffered_bytes_max: u64,
+    /// Those of them that clients may hold that have not connected. Past it, the oldest of those are ended.
+    pub unconnected_bytes_max: u64,
     /// Bytes of publications accepted and not yet submitted to every subscriber.
     pub publication_bytes_max: u64,
     /// Bytes of history that channels keep, all homes together. Past it, the oldest publications are dropped.
@@ -35,6 +37,7 @@ impl Default for ProcessLimits {
         Self {
             connections_max: 1_000_000,
             buffered_bytes_max: 2 << 30,
+            unconnected_bytes_max: 512 << 20,
             publication_bytes_max: 256 << 20,
             history_bytes_max: 256 << 20,
             asks_max: 4096,

@@ -59,6 +59,7 @@ fn check(check: Check) -> ExitCode {
                 say(format_args!("warning: {remark}"));
             }
             let _ = writeln!(std::io::stdout(), "{name}: no mistakes");
+            let _ = writeln!(std::io::stdout(), "memory: {}", config.memory);
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -12,6 +12,7 @@ mod flags;
 mod keys;
 mod limits;
 mod log;
+mod memory;
 mod namespaces;
 mod options;
 mod proxies;
@@ -32,6 +33,7 @@ pub(crate) use changes::StartedWith;
 pub use default_file::default_file;
 pub use flags::Flags;
 pub use log::{LogFilter, LogFilterError, LogFormat, LogLevel, SetLog};
+pub use memory::MemoryShares;
 pub use options::{Announcement, AnnouncementError, DriverChoice, Options};
 pub use proxy_tables::{
     ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
@@ -270,6 +272,8 @@ pub struct Config {
     pub(crate) application: ApplicationSettings,
     /// Everybody is shown the metrics at the clients' address.
     pub public_metrics: bool,
+    /// What it may keep in memory beside its connections.
+    pub memory: MemoryShares,
     /// Limits of the process.
     pub limits: ProcessLimits,
     /// What somebody reading the log should know about these values.
@@ -408,6 +412,7 @@ impl Options {
             application,
             announce,
             public_metrics: self.public_metrics.unwrap_or(false),
+            memory: MemoryShares::of(&self, machine.memory_available_bytes)?,
             limits,
             remarks,
             broker: self.broker()?,
@@ -455,38 +460,17 @@ impl Options {
         machine: &Machine,
         connections_max: u64,
     ) -> Result<ProcessLimits, ConfigError> {
-        let available = machine.memory_available_bytes.unwrap_or(1 << 30);
-        let buffered_bytes_max = match self.buffered_bytes_max {
-            None => (available / 8).clamp(64 << 20, 2 << 30),
-            Some(size) if size.0 < 1 << 20 => {
-                return Err(refuse("buffered-bytes-max", size, "choose at least 1MiB"));
-            }
-            Some(size) => size.0,
-        };
-        // A publication is at most 1 MiB, so that the smallest share still takes a few at a time.
-        let publication_bytes_max = (available / 16).clamp(16 << 20, 256 << 20);
+        let shares = MemoryShares::of(self, machine.memory_available_bytes)?;
         Ok(ProcessLimits {
             connections_max,
-            buffered_bytes_max,
-            publication_bytes_max,
-            history_bytes_max: self.history_bytes_max(available)?,
+            buffered_bytes_max: shares.buffered,
+            unconnected_bytes_max: shares.unconnected,
+            publication_bytes_max: shares.publications,
+            history_bytes_max: shares.history,
             compression: self.compression.unwrap_or_default().into(),
             http_streams: self.transports().any(),
             ..ProcessLimits::default()
         })
-    }
-
-    fn history_bytes_max(&self, available: u64) -> Result<u64, ConfigError> {
-        let written = self.channel.as_ref();
-        match written.and_then(|channel| channel.history_bytes_max) {
-            None => Ok((available / 8).clamp(16 << 20, 256 << 20)),
-            Some(size) if size.0 < 1 << 20 => Err(refuse(
-                "channel.history_bytes_max",
-                size,
-                "choose at least 1MiB",
-            )),
-            Some(size) => Ok(size.0),
-        }
     }
 
     /// Without tables of one's own everything is allowed in channels in development. Where clients may be anonymous, all may

@@ -188,6 +188,10 @@ pub struct Options {
     #[arg(long, value_name = "SIZE")]
     pub buffered_bytes_max: Option<Size>,
 
+    /// Those of them that clients may hold who have not connected
+    #[arg(long, value_name = "SIZE")]
+    pub unconnected_bytes_max: Option<Size>,
+
     /// Bytes of one message from a client
     #[arg(long, value_name = "SIZE")]
     pub message_bytes_max: Option<Size>,
@@ -390,6 +394,7 @@ impl Options {
             append_elements_max: self.append_elements_max.or(other.append_elements_max),
             outbound_bytes_max: self.outbound_bytes_max.or(other.outbound_bytes_max),
             buffered_bytes_max: self.buffered_bytes_max.or(other.buffered_bytes_max),
+            unconnected_bytes_max: self.unconnected_bytes_max.or(other.unconnected_bytes_max),
             message_bytes_max: self.message_bytes_max.or(other.message_bytes_max),
             message_fragments_max: self.message_fragments_max.or(other.message_fragments_max),
             compression: self.compression.or(other.compression),
@@ -435,6 +440,7 @@ impl Options {
             head_lines_max: running.head_lines_max,
             outbound_bytes_max: running.outbound_bytes_max,
             buffered_bytes_max: running.buffered_bytes_max,
+            unconnected_bytes_max: running.unconnected_bytes_max,
             compression: running.compression,
             send_buffer_bytes: running.send_buffer_bytes,
             webhooks: WebhooksTable::with_fixed_of(self.webhooks, running.webhooks.as_ref()),

@@ -60,6 +60,7 @@ impl Admission {
         requests: RequestCounts,
         connections: ConnectionCounts,
         connections_max: usize,
+        unsent_bytes_max: u64,
         shards: Option<Shards>,
     ) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl Admission {
                 rules,
                 stage,
                 counts: requests,
-                unsent: Unsent::default(),
+                unsent: Unsent::new(unsent_bytes_max),
             },
             places: Places::new(connections_max, connections),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),

@@ -311,6 +311,7 @@ mod tests {
             RequestCounts::default(),
             ConnectionCounts::default(),
             1 + PROBE_PLACES,
+            256 << 20,
             None,
         );
         (admission, stage)

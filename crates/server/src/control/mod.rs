@@ -71,6 +71,8 @@ pub(crate) struct Cluster {
 pub(crate) struct Control {
     pub(crate) mesh: Mesh,
     pub(crate) api: Api,
+    /// Bytes of answers that clients may leave unread.
+    pub(crate) unsent_bytes_max: u64,
     /// Verifies clients' tokens. A reload gives it other keys.
     pub(crate) tokens: Arc<Authority>,
     pub(crate) publish_log: Arc<PublishLog>,
@@ -133,7 +135,9 @@ impl Control {
                 config.api.prefix.clone(),
                 config.api.error_mode,
                 metrics.bodies().clone(),
+                &config.memory,
             ),
+            unsent_bytes_max: config.memory.unsent,
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
             settings: ArcSwap::from_pointee(settings.clone()),

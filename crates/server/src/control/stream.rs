@@ -44,19 +44,18 @@ const UNREAD_INPUT_GRACE: Duration = Duration::from_secs(1);
 /// Bytes read from the socket at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// Bytes of answers that all clients together may leave unread; counted in steps, so that short answers cost nothing.
-const UNSENT_BYTES_MAX: usize = 256 << 20;
+/// Bytes of answers that all clients together may leave unread are counted in steps, so that short answers cost nothing.
 const UNSENT_STEP_BYTES: usize = 64 << 10;
 
 /// The memory for answers that wait for their readers, in steps.
 #[derive(Clone, Debug)]
 pub(super) struct Unsent(Arc<Semaphore>);
 
-impl Default for Unsent {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(
-            UNSENT_BYTES_MAX / UNSENT_STEP_BYTES,
-        )))
+impl Unsent {
+    /// The memory, of which nothing is taken.
+    pub(super) fn new(bytes: u64) -> Self {
+        let steps = usize::try_from(bytes).unwrap_or(usize::MAX) / UNSENT_STEP_BYTES;
+        Self(Arc::new(Semaphore::new(steps.min(Semaphore::MAX_PERMITS))))
     }
 }
 

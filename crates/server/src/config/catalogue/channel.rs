@@ -26,7 +26,7 @@ pub(in super::super) const CHANNEL: &[Group] = &[Group {
         Described::depends(
             "history_bytes_max",
             Size,
-            "an eighth of memory, 16MiB to 256MiB",
+            "an eighth of memory, 4MiB to 256MiB",
             "256MiB",
             "Bytes of history, all channels together; past it the oldest publications go.",
         )

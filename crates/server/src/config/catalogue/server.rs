@@ -214,9 +214,17 @@ pub(in super::super) const SERVER: &[Group] = &[
             Described::depends(
                 "buffered-bytes-max",
                 Size,
-                "an eighth of memory, at most 2GiB",
+                "an eighth of memory, 4MiB to 2GiB",
                 "512MiB",
                 "Bytes buffered for all connections together; past it: close 1013.",
+            )
+            .fixed(),
+            Described::depends(
+                "unconnected-bytes-max",
+                Size,
+                "a quarter of buffered-bytes-max",
+                "128MiB",
+                "Those of them that clients may hold who have not connected: heads, bodies and first messages that are not whole. Past it, the one that has waited longest is ended.",
             )
             .fixed(),
             Described::new(

@@ -29,8 +29,6 @@ const PARALLEL_MAX: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the results of one request, after which nothing long is read.
 const RESULTS_BYTES_MAX: usize = 64 << 20;
-/// Kibibytes of results of all such requests that may be in memory at a time.
-pub(super) const RESULTS_KIB_MAX: usize = 256 << 10;
 
 /// What to send instead of a command that is none.
 const COMMAND_FORM: &str =

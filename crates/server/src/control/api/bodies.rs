@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Bytes of request bodies that may be in memory at a time.
-pub(super) const BODIES_BYTES_MAX: usize = 64 << 20;
-/// Bytes of these that all may have together who have shown no key of the API.
-const CLIENTS_BYTES_MAX: usize = BODIES_BYTES_MAX / 2;
+/// All who have shown no key of the API may have this part of the memory together.
+const CLIENTS_DIVISOR: usize = 2;
+/// But no less than the largest body takes.
+const CLIENTS_LEAST: usize = 8 << 20;
 /// A body is counted in steps of so many bytes, as it comes: who only says that it will send much has none.
 const STEP_BYTES: usize = 4 << 10;
 /// Bytes that are made free at a time, because finding out whose takes a look at all bodies.
@@ -57,7 +57,7 @@ impl Sender {
 }
 
 /// The bodies in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in super::super) struct Bodies {
     table: Mutex<Table>,
 }
@@ -65,6 +65,8 @@ pub(in super::super) struct Bodies {
 #[derive(Debug, Default)]
 struct Table {
     next_id: u64,
+    /// Bytes that may be taken at a time.
+    bytes_max: usize,
     /// Bytes of all.
     bytes: usize,
     /// Bytes of those who have shown no key.
@@ -105,9 +107,10 @@ pub(super) enum NoMemory {
 
 impl Bodies {
     /// The memory, of which nothing is taken.
-    pub(super) fn new(counts: BodyCounts) -> Self {
+    pub(super) fn new(counts: BodyCounts, bytes_max: u64) -> Self {
         let table = Table {
             counts,
+            bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             ..Table::default()
         };
         Self {
@@ -154,10 +157,14 @@ impl Bodies {
 }
 
 impl Table {
+    fn clients_bytes_max(&self) -> usize {
+        (self.bytes_max / CLIENTS_DIVISOR).max(CLIENTS_LEAST)
+    }
+
     /// Bytes that are missing before `more` fit.
     fn missing(&self, sender: Sender, more: usize) -> usize {
-        let of_all = (self.bytes + more).saturating_sub(BODIES_BYTES_MAX);
-        let of_clients = (self.of_clients + more).saturating_sub(CLIENTS_BYTES_MAX);
+        let of_all = (self.bytes + more).saturating_sub(self.bytes_max);
+        let of_clients = (self.of_clients + more).saturating_sub(self.clients_bytes_max());
         match sender {
             Sender::Application => of_all,
             Sender::Client(_) | Sender::Stranger(_) => of_all.max(of_clients),
@@ -300,6 +307,10 @@ mod tests {
     }
 
     /// Shares of so many bytes each, as many as fit.
+    fn sixty_four_mib() -> Bodies {
+        Bodies::new(BodyCounts::default(), 64 << 20)
+    }
+
     fn fill(bodies: &Bodies, sender: Sender, bytes: usize) -> Vec<Share<'_>> {
         let mut shares = Vec::new();
         loop {
@@ -318,7 +329,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn strangers_leave_half_to_the_application() {
-        let bodies = Bodies::default();
+        let bodies = sixty_four_mib();
         let strangers = fill(&bodies, stranger(1), MIB);
         assert_eq!(strangers.len(), 32);
         let application = fill(&bodies, Sender::Application, 8 * MIB);
@@ -331,7 +342,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_ones_that_stand_still_make_room() {
-        let bodies = Bodies::default();
+        let bodies = sixty_four_mib();
         let mut held = fill(&bodies, stranger(1), MIB);
         // From the same address, as behind a proxy.
         let mut share = bodies.begin(stranger(1));
@@ -353,7 +364,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_with_less_gets_what_one_with_more_has() {
-        let bodies = Bodies::default();
+        let bodies = sixty_four_mib();
         let mut many = fill(&bodies, stranger(1), MIB);
         let few = fill(&bodies, stranger(2), MIB);
         // Until both have the same.
@@ -363,7 +374,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_worth_more_than_nothing() {
-        let bodies = Bodies::default();
+        let bodies = sixty_four_mib();
         let mut strangers = fill(&bodies, stranger(1), MIB);
         let mut clients = fill(&bodies, Sender::Client(address(1)), MIB);
         assert_eq!((clients.len(), live(&mut strangers)), (32, 0));
@@ -374,7 +385,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_whole_body_is_never_ended() {
-        let bodies = Bodies::default();
+        let bodies = sixty_four_mib();
         let mut whole = fill(&bodies, stranger(1), MIB);
         assert!(whole.iter_mut().all(|share| share.finish().is_ok()));
         advance(STALLED_AFTER * 2).await;
@@ -391,7 +402,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_ended_for_what_would_not_fit_all_the_same() {
-        let bodies = Bodies::default();
+        let bodies = sixty_four_mib();
         let mut whole = fill(&bodies, stranger(1), 8 * MIB);
         assert!(whole[..3].iter_mut().all(|share| share.finish().is_ok()));
         advance(STALLED_AFTER * 2).await;

@@ -53,6 +53,7 @@ use super::error::Refusal;
 use super::key::Caller;
 use super::metrics::BodyCounts;
 use crate::answers::Answers;
+use crate::config::MemoryShares;
 use asking::QUESTIONS_MAX;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -116,14 +117,20 @@ pub(crate) struct Api {
 
 impl Api {
     /// What is shared by no request yet.
-    pub(crate) fn new(prefix: Prefix, mode: ErrorMode, bodies: BodyCounts) -> Self {
+    pub(crate) fn new(
+        prefix: Prefix,
+        mode: ErrorMode,
+        bodies: BodyCounts,
+        memory: &MemoryShares,
+    ) -> Self {
+        let result_kib = usize::try_from(memory.results >> 10).unwrap_or(usize::MAX);
         Self {
             positions: Answers::default(),
             inquiries: Answers::default(),
             prefix,
             is_transport: AtomicBool::new(mode == ErrorMode::Transport),
-            bodies: Bodies::new(bodies),
-            result_kib: Semaphore::new(batch::RESULTS_KIB_MAX),
+            bodies: Bodies::new(bodies, memory.bodies),
+            result_kib: Semaphore::new(result_kib.min(Semaphore::MAX_PERMITS)),
             questions: Semaphore::new(QUESTIONS_MAX),
             traces: Arc::new(Semaphore::new(trace::TRACES_MAX)),
             node: Node::new(),

@@ -2,7 +2,6 @@
 //! deadline whenever nothing else is left to do.
 
 use super::asking::QUESTIONS_MAX;
-use super::batch::RESULTS_KIB_MAX;
 use super::{ANSWERS_TIMEOUT, Control};
 use crate::auth::{Authority, TokenRules};
 use crate::control::{Stage, router};
@@ -75,7 +74,7 @@ fn check_nothing_is_held(control: &Control) {
     let api = &control.api;
     assert_eq!(api.questions.available_permits(), QUESTIONS_MAX);
     assert_eq!(api.bodies.bytes(), (0, 0));
-    assert_eq!(api.result_kib.available_permits(), RESULTS_KIB_MAX);
+    assert_eq!(api.result_kib.available_permits(), 256 << 10);
     assert!(api.positions.is_empty() && api.inquiries.is_empty());
 }
 
