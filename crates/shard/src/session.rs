@@ -18,6 +18,7 @@ mod limited;
 mod lines;
 mod members;
 mod orders;
+mod per_second;
 mod publish;
 mod questions;
 mod readers;
@@ -39,7 +40,7 @@ pub(crate) use unanswered::last_for;
 
 use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, protocol_of};
-use announce::Leaves;
+use announce::LEAVES_MAX;
 use asks::Asks;
 use connect::Connecting;
 use limited::Counts;
@@ -52,6 +53,7 @@ use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Command, CommandError, Decoder, ErrorCode, FrameWriter, Request};
 use orders::Orders;
+use per_second::PerSecond;
 use questions::Questions;
 use recent::Recent;
 use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
@@ -62,6 +64,10 @@ use subscribe::Pending;
 
 /// Commands of one client that may wait for an answer from elsewhere. Past it they are answered "too many requests".
 const TICKETS_MAX: u16 = 256;
+
+/// Channels that nobody on the shard has subscribed to before, to which a client may subscribe in a second. A name that is made up takes
+/// memory at its home for as long as its namespace says. A client that comes back has no more channels than this at once.
+const NEW_NAMES_MAX: u32 = 256;
 
 /// What a large reply leaves free in its client's queue: the frame's head, the queue's entry, and short replies behind it.
 const REST_BYTES: usize = 1024;
@@ -91,7 +97,10 @@ pub(crate) struct Sessions {
     asks: Asks,
     /// Commands that wait behind others about their channel.
     lines: Lines,
-    leaves: Leaves,
+    /// Leaves of channels that announce them.
+    leaves: PerSecond,
+    /// Subscriptions to channels that this shard did not know.
+    new_names: PerSecond,
     counts: Counts,
     /// What the application wants done.
     orders: Orders,
@@ -114,7 +123,8 @@ impl Sessions {
             questions: Questions::default(),
             asks: Asks::default(),
             lines: Lines::default(),
-            leaves: Leaves::default(),
+            leaves: PerSecond::new(LEAVES_MAX),
+            new_names: PerSecond::new(NEW_NAMES_MAX),
             counts: Counts::default(),
             orders: Orders::default(),
             recent: Recent::default(),

@@ -1,11 +1,16 @@
 //! The memory that a home's histories may take.
+//!
+//! When there is too little, the namespace goes first whose publications take most. So each has an equal share, and what others do not
+//! use. Whoever may publish in one namespace pushes out nothing of one that has less. Records that nobody has published to go before those
+//! that hold a position: whoever may subscribe makes up names, and pushes out only such names.
 
 use super::Home;
 use super::history::Holding;
 use super::record::HomeChannel;
 use super::streams::StreamHolding;
+use crate::Namespaces;
 use myriad_wheel::{Key, Tick};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Bytes of the record of a channel with history, without its name.
 const RECORD_BYTES: u64 = 384;
@@ -37,10 +42,22 @@ pub(super) struct Budget {
     uses: VecDeque<(Key, u64)>,
     /// Publications that went before their time, ever.
     pub(super) evicted: u64,
-    /// All publications kept, the oldest first, as record and offset. Entries of those that have gone are skipped.
-    order: VecDeque<(Key, u64)>,
+    /// What each namespace has. There are as many as the configuration has had since the start.
+    shares: Vec<Share>,
+    shares_by_name: HashMap<Box<str>, u32>,
     /// Idle records with the time of their last use, each once. Entries of others are skipped.
     idle: VecDeque<(Key, Tick)>,
+    /// Idle records to which nobody had published when they were listed, likewise. They go first.
+    untouched: VecDeque<(Key, Tick)>,
+}
+
+/// The publications of a namespace.
+#[derive(Debug, Default)]
+struct Share {
+    publications: usize,
+    bytes: u64,
+    /// The oldest first, as record and offset. Entries of those that have gone are skipped.
+    order: VecDeque<(Key, u64)>,
 }
 
 impl Budget {
@@ -54,8 +71,10 @@ impl Budget {
             producer_uses: 0,
             uses: VecDeque::new(),
             evicted: 0,
-            order: VecDeque::new(),
+            shares: Vec::new(),
+            shares_by_name: HashMap::new(),
             idle: VecDeque::new(),
+            untouched: VecDeque::new(),
         }
     }
 
@@ -63,6 +82,45 @@ impl Budget {
     pub(super) fn note(&mut self, before: Holding, after: Holding) {
         self.held.publications = self.held.publications + after.publications - before.publications;
         self.held.bytes = self.held.bytes + after.bytes - before.bytes;
+        // A history that goes holds nothing afterwards, of no namespace.
+        let share = &mut self.shares[before.share as usize];
+        share.publications = share.publications + after.publications - before.publications;
+        share.bytes = share.bytes + after.bytes - before.bytes;
+    }
+
+    /// The number of a channel's namespace.
+    fn share_of(&mut self, channel: &str) -> u32 {
+        let name = Namespaces::name_of(channel).unwrap_or_default();
+        if let Some(share) = self.shares_by_name.get(name) {
+            return *share;
+        }
+        // No configuration has so many namespaces; the last one would be shared.
+        let share = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
+        self.shares.push(Share::default());
+        self.shares_by_name.insert(name.into(), share);
+        share
+    }
+
+    /// The namespace whose publications take most; none if there are no publications.
+    fn largest_share(&self) -> Option<u32> {
+        let shares = (0_u32..).zip(&self.shares);
+        let held = shares.filter(|(_, share)| share.publications > 0);
+        // Of those that have as much, the first: the choice is the same in each run.
+        let largest = held.min_by_key(|(_, share)| std::cmp::Reverse(share.bytes));
+        largest.map(|(number, _)| number)
+    }
+
+    /// Lists an idle record.
+    fn list_idle(&mut self, record: Key, last_used: Tick, is_untouched: bool) {
+        let list = match is_untouched {
+            true => &mut self.untouched,
+            false => &mut self.idle,
+        };
+        list.push_back((record, last_used));
+    }
+
+    fn pop_idle(&mut self) -> Option<(Key, Tick)> {
+        self.untouched.pop_front().or_else(|| self.idle.pop_front())
     }
 
     /// What is known of a stream was `before`, and is `after`.
@@ -73,10 +131,24 @@ impl Budget {
         all.producer_bytes = all.producer_bytes + after.producer_bytes - before.producer_bytes;
     }
 
-    /// The newest publication of all is this one.
-    pub(super) fn note_kept(&mut self, record: Key, offset: u64) {
-        self.order.push_back((record, offset));
+    /// The newest publication of a namespace is this one.
+    pub(super) fn note_kept(&mut self, share: u32, record: Key, offset: u64) {
+        self.shares[share as usize]
+            .order
+            .push_back((record, offset));
     }
+
+    /// The oldest entry of the namespace whose publications take most.
+    fn pop_of_largest(&mut self) -> Option<(Key, u64)> {
+        let share = self.largest_share()?;
+        self.shares[share as usize].order.pop_front()
+    }
+}
+
+/// Whether nobody has published to a channel, or made a stream of it, since its record was made.
+fn is_untouched(record: &HomeChannel) -> bool {
+    let history = record.history.as_ref();
+    record.stream.is_none() && history.is_some_and(|one| one.is_untouched(record.last_offset))
 }
 
 /// What a record counts, with what is known of its stream.
@@ -103,9 +175,9 @@ impl Home {
         self.compact_queues();
     }
 
-    /// Drops the oldest publication of all; false if there is none.
+    /// Drops the oldest publication of the namespace whose publications take most; false if there is none.
     fn evict_oldest(&mut self) -> bool {
-        while let Some((key, offset)) = self.budget.order.pop_front() {
+        while let Some((key, offset)) = self.budget.pop_of_largest() {
             if !self.is_oldest(key, offset) {
                 continue;
             }
@@ -172,11 +244,14 @@ impl Home {
         history.and_then(|history| history.oldest_offset()) == Some(offset)
     }
 
-    /// Forgets the idle record whose last use was the longest ago; false if there is none.
+    /// Forgets the idle record whose last use was the longest ago, first of those to which nobody has published; false if there is none.
     fn forget_idle(&mut self) -> bool {
-        while let Some((key, listed_at)) = self.budget.idle.pop_front() {
-            let record = self.channels.get_mut(key);
-            let Some(history) = record.and_then(|record| record.history.as_mut()) else {
+        while let Some((key, listed_at)) = self.budget.pop_idle() {
+            let Some(record) = self.channels.get_mut(key) else {
+                continue;
+            };
+            let is_untouched = is_untouched(record);
+            let Some(history) = record.history.as_mut() else {
                 continue;
             };
             history.is_listed = false;
@@ -186,7 +261,8 @@ impl Home {
             if history.last_used > listed_at {
                 // It was used since: it waits once more, behind those that were not.
                 history.is_listed = true;
-                self.budget.idle.push_back((key, history.last_used));
+                let last_used = history.last_used;
+                self.budget.list_idle(key, last_used, is_untouched);
                 continue;
             }
             self.forget(key.index);
@@ -199,6 +275,7 @@ impl Home {
     pub(super) fn note_idleness(&mut self, index: u32) {
         let record = &mut self.channels[index];
         let bytes = record_bytes(record);
+        let is_untouched = is_untouched(record);
         let has_subscribers = !record.subscribed.is_empty();
         let Some(history) = &mut record.history else {
             return;
@@ -217,13 +294,17 @@ impl Home {
             history.is_listed = true;
             let last_used = history.last_used;
             if let Some(key) = self.channels.key_of(index) {
-                self.budget.idle.push_back((key, last_used));
+                self.budget.list_idle(key, last_used, is_untouched);
             }
         }
     }
 
     /// Takes a new record of a channel with history into account.
     pub(super) fn note_opened(&mut self, index: u32) {
+        let record = &mut self.channels[index];
+        if let Some(history) = &mut record.history {
+            history.share = self.budget.share_of(&record.name);
+        }
         let record = &self.channels[index];
         let (bytes, stream) = (record_bytes(record), record.stream_holding());
         // The record's bytes count those of its stream.
@@ -251,17 +332,20 @@ impl Home {
 
     /// Drops stale entries once they are more than the live ones, so that the queues are no longer than what they name.
     fn compact_queues(&mut self) {
-        if self.budget.order.len() > 2 * self.budget.held.publications + STALE_MAX {
-            let channels = &self.channels;
-            self.budget.order.retain(|&(key, offset)| {
-                let history = channels.get(key).and_then(|record| record.history.as_ref());
-                let oldest = history.and_then(|history| history.oldest_offset());
-                oldest.is_some_and(|oldest| oldest <= offset)
-            });
+        let channels = &self.channels;
+        for share in &mut self.budget.shares {
+            if share.order.len() > 2 * share.publications + STALE_MAX {
+                share.order.retain(|&(key, offset)| {
+                    let history = channels.get(key).and_then(|record| record.history.as_ref());
+                    let oldest = history.and_then(|history| history.oldest_offset());
+                    oldest.is_some_and(|oldest| oldest <= offset)
+                });
+            }
         }
-        if self.budget.idle.len() > 2 * self.budget.records + STALE_MAX {
-            let channels = &self.channels;
-            self.budget.idle.retain(|&(key, _)| channels.contains(key));
+        for idle in [&mut self.budget.idle, &mut self.budget.untouched] {
+            if idle.len() > 2 * self.budget.records + STALE_MAX {
+                idle.retain(|&(key, _)| channels.contains(key));
+            }
         }
         if self.budget.uses.len() > 2 * self.budget.producers.producers + STALE_MAX {
             let mut uses = std::mem::take(&mut self.budget.uses);
@@ -292,12 +376,15 @@ impl Home {
             let is_idle = record.subscribed.is_empty() && history.is_empty();
             assert_eq!(history.is_idle, is_idle);
             idle_bytes += if is_idle { record_bytes(record) } else { 0 };
-            let listed = self.budget.idle.iter().filter(|entry| entry.0 == key);
+            let lists = [&self.budget.idle, &self.budget.untouched];
+            let listed = lists.into_iter().flatten();
+            let listed = listed.filter(|entry| entry.0 == key);
             assert_eq!(listed.count(), usize::from(history.is_listed));
             assert!(history.is_listed || !is_idle);
             for kept in history.kept() {
                 let entry = (key, kept.offset);
-                let named = self.budget.order.iter().filter(|named| **named == entry);
+                let order = &self.budget.shares[history.share as usize].order;
+                let named = order.iter().filter(|named| **named == entry);
                 assert_eq!(named.count(), 1);
             }
         }
@@ -315,14 +402,21 @@ impl Home {
             assert_eq!(named.count(), 1);
         }
         assert_eq!(counted, self.budget.held);
+        let shares = &self.budget.shares;
+        let sum: usize = shares.iter().map(|share| share.publications).sum();
+        assert_eq!(sum, counted.publications);
         assert_eq!(producers, self.budget.producers);
         assert!(self.budget.uses.len() <= 2 * producers.producers + STALE_MAX);
         assert_eq!(
             (records, idle_bytes),
             (self.budget.records, self.budget.idle_bytes)
         );
-        assert!(self.budget.order.len() <= 2 * counted.publications + STALE_MAX);
-        assert!(self.budget.idle.len() <= 2 * records + STALE_MAX);
+        for share in &self.budget.shares {
+            assert!(share.order.len() <= 2 * share.publications + STALE_MAX);
+        }
+        for idle in [&self.budget.idle, &self.budget.untouched] {
+            assert!(idle.len() <= 2 * records + STALE_MAX);
+        }
         assert!(
             counted.bytes <= self.budget.bytes_max
                 || counted.publications == 0 && idle_bytes == 0 && producers.producers == 0

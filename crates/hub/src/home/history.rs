@@ -27,6 +27,8 @@ pub(super) struct OutOfOrder;
 pub(super) struct Holding {
     pub(super) publications: usize,
     pub(super) bytes: u64,
+    /// Of which namespace, as the budget numbers them.
+    pub(super) share: u32,
 }
 
 /// The publications that a channel keeps, and how long.
@@ -53,6 +55,10 @@ pub(super) struct History {
     pub(super) is_idle: bool,
     /// The record is in the list of idle ones, perhaps from an earlier time.
     pub(super) is_listed: bool,
+    /// Its namespace, as the budget numbers them.
+    pub(super) share: u32,
+    /// The last offset when the record was made. While it is the last, nobody has published here.
+    begins_after: u64,
 }
 
 impl History {
@@ -71,6 +77,8 @@ impl History {
             version_epoch: "".into(),
             is_idle: false,
             is_listed: false,
+            share: 0,
+            begins_after: lost,
         }
     }
 
@@ -97,7 +105,13 @@ impl History {
         Holding {
             publications: self.entries.len(),
             bytes: self.bytes,
+            share: self.share,
         }
+    }
+
+    /// Whether nothing was published since the record was made, after which the last offset is this one.
+    pub(super) fn is_untouched(&self, last_offset: u64) -> bool {
+        self.begins_after == last_offset
     }
 
     pub(super) fn oldest_offset(&self) -> Option<u64> {

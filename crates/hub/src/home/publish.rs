@@ -149,7 +149,7 @@ impl Home {
             return (position, None);
         };
         if let Some(key) = self.channels.key_of(index) {
-            self.budget.note_kept(key, offset);
+            self.budget.note_kept(after.share, key, offset);
         }
         (position, base.filter(|_| offers_delta))
     }

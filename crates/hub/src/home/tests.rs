@@ -708,6 +708,56 @@ fn the_oldest_publication_of_all_makes_room() {
     assert_eq!((a.last(), b.last()), (Some(&20), Some(&40)));
 }
 
+/// Whoever may publish in one namespace fills the memory for all, and pushes out only what is its own.
+#[test]
+fn a_namespace_pushes_out_nothing_of_one_that_has_less() {
+    let mut home = home_with(40_000);
+    let kilobyte = "x".repeat(1000);
+    for n in 0..8 {
+        say(&mut home, "long:quiet", &kilobyte, tick(n));
+    }
+    for n in 0..200 {
+        say(&mut home, &format!("kept:{n}"), &kilobyte, tick(20 + n));
+        drain(&mut home);
+        home.check();
+    }
+    let stats = home.stats();
+    assert!(stats.bytes <= 40_000 && stats.evicted > 100, "{stats:?}");
+    let (_, quiet) = page(&mut home, "long:quiet", None, None, false, tick(20)).expect("a page");
+    assert_eq!(quiet.len(), 8, "it has less than the other");
+    // Once it has as much, it makes room as well.
+    for n in 0..200 {
+        say(&mut home, "long:quiet", &kilobyte, tick(300 + n));
+        drain(&mut home);
+    }
+    home.check();
+    let (_, quiet) = page(&mut home, "long:quiet", None, None, false, tick(500)).expect("a page");
+    let others = home.stats().publications - quiet.len();
+    assert!(quiet.len().abs_diff(others) <= 2, "{others}");
+}
+
+/// Whoever may subscribe makes up names. Their records go before that of a channel which has a position and nothing else.
+#[test]
+fn names_that_are_made_up_make_no_position_forgotten() {
+    let mut home = home_with(20_000);
+    say(&mut home, "kept:a", "x", tick(1));
+    home.handle_remove_history("kept:a", Asker::Session(TICKET), tick(1));
+    drain(&mut home);
+    let before = page(&mut home, "kept:a", None, None, false, tick(2)).expect("a page");
+    assert_eq!(before, (1, vec![]));
+    let epoch = home.position_of(home.names.get("kept:a").copied()).epoch;
+    for n in 0..2_000 {
+        let name = format!("kept:made-up-{n}");
+        join(&mut home, &name, 0);
+        home.handle_leave(&name, 0, tick(3));
+        drain(&mut home);
+    }
+    home.check();
+    assert!(home.stats().bytes <= 20_000 && home.len() < 60);
+    let after = home.position_of(home.names.get("kept:a").copied());
+    assert_eq!((after.epoch, after.offset), (epoch, 1));
+}
+
 #[test]
 fn idle_channels_are_forgotten_before_they_crowd_out_history() {
     let mut home = home_with(20_000);

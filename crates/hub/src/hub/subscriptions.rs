@@ -225,6 +225,12 @@ impl Hub {
         (self.filters.len(), self.filters.comparisons())
     }
 
+    /// Whether a channel has members or deliveries here.
+    #[must_use]
+    pub fn knows_channel(&self, channel: &str) -> bool {
+        self.names.contains_key(channel)
+    }
+
     /// The subscriptions of a connection: the channel's name, and the flags.
     pub fn subscriptions_of(
         &self,

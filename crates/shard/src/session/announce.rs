@@ -5,42 +5,11 @@ use crate::shard::Shard;
 use myriad_hub::{Now, PresenceChange, PresenceEvent, SubscriptionFlags, SubscriptionId};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// How often a client may leave channels that announce it, in a second. Each join and leave goes to all who watch: without this, some
 /// kilobytes of one client would become megabytes in the queue of each of them.
-const LEAVES_MAX: u32 = 128;
-
-/// Who has left channels that announce it in this second. Empty unless somebody has.
-#[derive(Debug, Default)]
-pub(super) struct Leaves {
-    second: u64,
-    by_client: HashMap<Key, u32>,
-}
-
-impl Leaves {
-    fn note(&mut self, client: Key, now: Now) {
-        self.begin_second(now);
-        *self.by_client.entry(client).or_default() += 1;
-    }
-
-    /// Whether a client has left so often that it is to wait.
-    pub(super) fn are_too_many(&mut self, client: Key, now: Now) -> bool {
-        self.begin_second(now);
-        self.by_client
-            .get(&client)
-            .is_some_and(|&count| count >= LEAVES_MAX)
-    }
-
-    fn begin_second(&mut self, now: Now) {
-        let second = now.0 / 1_000_000_000;
-        if self.second != second {
-            self.second = second;
-            self.by_client.clear();
-        }
-    }
-}
+pub(super) const LEAVES_MAX: u32 = 128;
 
 impl<R: Reactor> Shard<R> {
     /// Tells subscribers who wish it that a client has joined, if that is announced.

@@ -268,6 +268,28 @@ impl<R: Reactor> Shard<R> {
         Ok(self.make_subscription(key, channel, granted, now)?)
     }
 
+    /// Counts a channel that is new to the shard, and that its home remembers: an error if the client has named too many.
+    fn charge_new_name(
+        &mut self,
+        key: Key,
+        command: u32,
+        channel: &str,
+        now: Now,
+    ) -> Result<(), ErrorCode> {
+        // What the server subscribes to has no command. Without a history, a name is forgotten with its last subscriber.
+        let options = self.settings.namespaces.options_of(channel);
+        let lasts = options.is_some_and(|options| options.has_history());
+        if command == 0 || !lasts || self.hub.knows_channel(channel) {
+            return Ok(());
+        }
+        if self.sessions.new_names.are_too_many(key, now) {
+            self.metrics().new_names_refused.add(1);
+            return Err(ErrorCode::TooManyRequests);
+        }
+        self.sessions.new_names.note(key, now);
+        Ok(())
+    }
+
     /// Makes a subscription, or asks the channel's home for what that needs.
     fn make_subscription(
         &mut self,
@@ -280,6 +302,7 @@ impl<R: Reactor> Shard<R> {
         if terms.is_announced && self.sessions.leaves.are_too_many(key, now) {
             return Err(ErrorCode::TooManyRequests);
         }
+        self.charge_new_name(key, command, channel, now)?;
         let ticket = match terms.recover_from {
             Some(_) => {
                 let ticket = self.open_ticket(key, command);
