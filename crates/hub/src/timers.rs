@@ -70,27 +70,43 @@ const DOUBT_MAX: Duration = Duration::from_secs(30);
 /// would be closed although only the shard is late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputBacklog {
-    /// When the backlog began: the last turn that read everything. `None` while there is no backlog.
+    /// When the backlog began: what came earlier has been read. `None` while there is no backlog.
     since: Option<Tick>,
-    turned_at: Tick,
+    /// The turn that found the backlog. The process may have been stopped for long between the two.
+    found_at: Tick,
+    /// When the last look at the sockets began.
+    looked_at: Tick,
 }
 
 impl InputBacklog {
     pub(crate) fn new(now: Now) -> Self {
         Self {
             since: None,
-            turned_at: now.tick(),
+            found_at: now.tick(),
+            // Nobody is doubted before somebody has said when it looked.
+            looked_at: NEVER,
         }
     }
 
-    fn note(&mut self, has_unread: bool, now: Tick) {
-        self.since = has_unread.then(|| self.since.unwrap_or(self.turned_at));
-        self.turned_at = now;
+    fn note(&mut self, has_unread: bool, looked_at: Tick, now: Tick) {
+        if has_unread && self.since.is_none() {
+            self.since = Some(self.looked_at.min(looked_at));
+            self.found_at = now;
+        } else if !has_unread {
+            self.since = None;
+        }
+        self.looked_at = looked_at;
     }
 
-    /// True if input that came before `deadline` may still be unread, and `deadline` is less than [`DOUBT_MAX`] ago.
+    /// True if input that came before `deadline` may still be unread: because nobody has looked since, or because of a backlog that
+    /// was found less than [`DOUBT_MAX`] ago, or less than that after `deadline`.
+    ///
+    /// A process that is stopped (SIGSTOP, a suspended machine) between its look at the sockets and its look at the clock finds
+    /// deadlines over that it has heard nothing of.
     fn doubts(&self, deadline: Tick, now: Tick) -> bool {
-        self.since.is_some_and(|since| since < deadline) && now < after(deadline, ticks(DOUBT_MAX))
+        let doubted_until = after(deadline.max(self.found_at), ticks(DOUBT_MAX));
+        self.looked_at < deadline
+            || self.since.is_some_and(|since| since < deadline) && now < doubted_until
     }
 }
 
@@ -159,9 +175,21 @@ impl Hub {
         more
     }
 
-    /// Notes in each turn whether the reactor left some input unread. While it does, silence is no proof of a dead peer.
-    pub fn note_input_backlog(&mut self, has_unread: bool, now: Now) {
-        self.input_backlog.note(has_unread, now.tick());
+    /// Notes in each turn when the reactor's look at the sockets began, and whether it left some input unread. Only a look after a
+    /// deadline that left nothing shows that a peer is late.
+    pub fn note_input_backlog(&mut self, has_unread: bool, looked_at: Now, now: Now) {
+        self.input_backlog
+            .note(has_unread, looked_at.tick(), now.tick());
+    }
+
+    /// Whether the reactor has looked at the sockets since `deadline`. If not, the connection's timer is armed for the next tick.
+    pub(crate) fn has_looked_since(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {
+        let looked = self.input_backlog.looked_at >= deadline;
+        if !looked {
+            hit!(LateUnheard);
+            self.wheel.arm(&mut self.connections, index, after(now, 1));
+        }
+        looked
     }
 
     /// Whether a peer is late that sent nothing we read by `deadline`. While a backlog leaves that open, its timer is armed
@@ -290,9 +318,11 @@ impl Hub {
         if let Some(deadline) = self.stall_deadline(index)
             && deadline <= now
         {
-            // A turn hears of writable sockets before it looks at the time, so no doubt is left.
-            hit!(Stalled);
-            return Some(Due::Stalled);
+            // Each look hears of all writable sockets. A backlog of input leaves no doubt about them.
+            return self.has_looked_since(index, deadline, now).then(|| {
+                hit!(Stalled);
+                Due::Stalled
+            });
         }
         match self.connections[index].phase {
             Phase::Handshake if self.connections[index].is_kept_alive() => {
@@ -315,7 +345,7 @@ impl Hub {
     }
 
     /// Whether a connection has a session that has not connected.
-    fn is_stranger(&self, index: u32) -> bool {
+    pub(crate) fn is_stranger(&self, index: u32) -> bool {
         let session = self.connections[index].session();
         session.is_some_and(|session| self.sessions[session].state != SessionState::Connected)
     }

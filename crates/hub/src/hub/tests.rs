@@ -1119,7 +1119,7 @@ fn due_with_backlog(timing: Timing, backlog: std::ops::Range<u64>) -> Vec<(u64, 
     let mut seen = Vec::new();
     for tenth in 0..1000 {
         let now = Now(tenth * SECOND / 10);
-        hub.note_input_backlog(backlog.contains(&tenth), now);
+        hub.note_input_backlog(backlog.contains(&tenth), now, now);
         let mut due = Vec::new();
         while hub.poll_due(now, 1, &mut due) {}
         seen.extend(due.into_iter().map(|(_, what)| (tenth, what)));
@@ -1160,6 +1160,33 @@ fn no_peer_is_judged_late_while_input_is_unread() {
         idle.contains(&(400, Due::Idle)) || idle.contains(&(401, Due::Idle)),
         "{idle:?}"
     );
+}
+
+/// A process that is stopped looks at the sockets, sleeps for a minute, and finds deadlines over that it has heard nothing of.
+#[test]
+fn a_clock_that_jumps_makes_nobody_late_before_the_next_look() {
+    let mut hub = hub(timing(5, 2, 0));
+    member(&mut hub, "x");
+    let handshake = hub.open(0, Now(0)).index;
+    let before = Now(SECOND / 10);
+    let after = Now(60 * SECOND);
+    let due_at = |hub: &mut Hub, now: Now| {
+        let mut due = Vec::new();
+        while hub.poll_due(now, 1, &mut due) {}
+        due.retain(|(_, what)| *what != Due::Ping);
+        due
+    };
+    hub.note_input_backlog(false, before, before);
+    assert_eq!(due_at(&mut hub, before), []);
+    hub.note_input_backlog(false, before, after);
+    assert_eq!(due_at(&mut hub, after), [], "it has not looked since");
+    // More came meanwhile than one turn reads. The backlog is as young as the turn that found it.
+    let next = Now(after.0 + SECOND / 10);
+    hub.note_input_backlog(true, after, next);
+    assert_eq!(due_at(&mut hub, next), [], "it has not read all");
+    let read = Now(next.0 + SECOND / 10);
+    hub.note_input_backlog(false, next, read);
+    assert_eq!(due_at(&mut hub, read), [(handshake, Due::HandshakeTimeout)]);
 }
 
 #[test]

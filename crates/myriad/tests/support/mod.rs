@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGTERM: i32 = 15;
+pub(crate) const SIGCONT: i32 = 18;
+pub(crate) const SIGSTOP: i32 = 19;
 
 /// A server that everybody may connect to. It is killed at the end of the test.
 pub(crate) struct Server {
@@ -105,6 +107,38 @@ impl Server {
         assert!(status.expect("a program").success());
     }
 
+    /// The state of its process, as `ps` shows it: `T` is stopped.
+    pub(crate) fn state(&self) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
+        let stat = stat.expect("a process of ours");
+        let (_, rest) = stat.rsplit_once(") ").expect("a name in parentheses");
+        rest.chars().next().expect("a state")
+    }
+
+    /// The value of a metric, all its series together.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let mut stream = self.connect();
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it is open");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let values = answer.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let (labels, value) = rest.rsplit_once(' ')?;
+            let is_it = labels.is_empty() || labels.starts_with('{');
+            is_it.then(|| value.parse::<f64>().expect("a number"))
+        });
+        values.sum()
+    }
+
+    pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !holds(self) {
+            assert!(begin.elapsed() < PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(crate) fn wait_for_line(&self, words: &str) {
         let found = self.lines.iter().any(|line| line.contains(words));
         assert!(found, "the server says: {words}");
@@ -135,4 +169,13 @@ pub(crate) fn myriad(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
     command.args(arguments);
     command
+}
+
+/// A text frame of a client (RFC 6455, section 5.2), with a mask that changes nothing.
+pub(crate) fn client_frame(payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("a short frame");
+    assert!(length < 126, "a short frame");
+    let mut frame = vec![0x81, 0x80 | length, 0, 0, 0, 0];
+    frame.extend(payload);
+    frame
 }

@@ -205,6 +205,24 @@ impl Epoll {
         [timeout, retry].into_iter().flatten().min()
     }
 
+    /// Sleeps until something happens. A wait that a signal ends says nothing about the sockets: the process may have been stopped for
+    /// long, and input has come meanwhile. So it is followed by one that does not sleep.
+    fn wait_for_events(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<Timespec>,
+    ) -> io::Result<()> {
+        for timeout in [timeout, Some(timespec(Duration::ZERO))] {
+            let room = rustix::buffer::spare_capacity(events);
+            match epoll::wait(&self.epoll, room, timeout.as_ref()) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn handle_event(&mut self, event: epoll::Event, list: &mut Vec<Completion>) {
         let tag = Tag::from_bits(event.data.u64());
         let flags = event.flags;
@@ -472,14 +490,7 @@ impl Reactor for Epoll {
 
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut events),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+        self.wait_for_events(&mut events, timeout)?;
         for &event in &events {
             self.handle_event(event, &mut completions.list);
         }

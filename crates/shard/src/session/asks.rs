@@ -175,6 +175,7 @@ impl<R: Reactor> Shard<R> {
         } else {
             self.open_own_ticket(key, command)
         };
+        self.make_unconnected_room(Some(key), question.unconnected_bytes(text.len()), now);
         let Some(place) = self.mesh.ask_place(&question, text.len()) else {
             hit!(AskFull);
             self.close_ticket(ticket);
@@ -263,7 +264,9 @@ impl<R: Reactor> Shard<R> {
     /// Answers commands whose deadline has come, as many as a slice of work has.
     pub(crate) fn handle_ask_deadlines(&mut self, now: Now) {
         for _ in 0..self.settings.slice_max {
-            let Some(waiting) = self.sessions.asks.pop_due(now.tick()) else {
+            // Answers that came before the last look at the inbox have been handled. A process that was stopped has heard of none
+            // that came later.
+            let Some(waiting) = self.sessions.asks.pop_due(self.looked_at.tick()) else {
                 return;
             };
             hit!(AskTimeout);

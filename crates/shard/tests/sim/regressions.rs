@@ -151,3 +151,27 @@ fn a_channel_that_pauses_outlasts_a_drain() {
     assert!(world.mesh.publication_bytes() > 0, "it still does");
     world.check_drained();
 }
+
+/// A node that was stopped between its look at the sockets and its look at the clock judged clients whose requests had come meanwhile:
+/// they were answered 408.
+#[test]
+fn a_clock_that_jumps_makes_nobody_late_whose_request_has_come() {
+    let mut world = World::new(Plan::plain(), Prng::new(1), false);
+    let jump = world.scene.plan.settings.handshake_timeout * 6;
+    world.connect_for(Errand::Stream, &[1]);
+    // Accepted, and nothing has come.
+    world.turn_all();
+    let now = world.now();
+    for seat in &mut world.seats {
+        seat.shard.wait(now).expect("the simulated reactor works");
+    }
+    let peer = world.peers.last_mut().expect("just connected");
+    peer.manners = Manners::GOOD;
+    peer.write_all(&world.net, now.0);
+    world.scene.now += u64::try_from(jump.as_nanos()).expect("a minute");
+    (0..world.seats.len()).for_each(|index| world.turn_now(index));
+    world.settle();
+    let peer = world.peers.last().expect("still there");
+    assert_eq!(peer.status, Some(101));
+    world.leave();
+}

@@ -267,7 +267,7 @@ impl World {
         is_awake
     }
 
-    fn turn_now(&mut self, index: usize) {
+    pub(crate) fn turn_now(&mut self, index: usize) {
         let now = self.now();
         let counted = self.counted_connections();
         let surplus = self.seats[index].shard.holdings().surplus;
