@@ -64,6 +64,7 @@ impl Hub {
         );
         assert!(outbound_bytes + self.filter_bytes() <= self.buffered_bytes);
         self.check_details();
+        self.check_unconnected();
         self.users.check(&self.sessions);
     }
 

@@ -14,6 +14,7 @@ mod reload;
 mod sessions;
 mod slow_consumers;
 mod subscriptions;
+mod unconnected;
 
 pub(crate) use pace::Pace;
 
@@ -72,6 +73,7 @@ pub struct Hub {
     saved_bytes: u64,
     buffered: Lease,
     pub(crate) buffered_bytes: u64,
+    unconnected: unconnected::Unconnected,
     pub(crate) outbound_bytes_max: u32,
     /// Where in their interval the first connections ping, as the numerator of 2^32.
     pub(crate) spread_from: u32,
@@ -130,6 +132,7 @@ impl Hub {
             deliveries: 0,
             compressor: Compressor::default(),
             saved_bytes: 0,
+            unconnected: unconnected::Unconnected::new(buffered.all()),
             buffered,
             buffered_bytes: 0,
             outbound_bytes_max,

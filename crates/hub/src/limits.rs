@@ -75,6 +75,11 @@ impl Lease {
         }
     }
 
+    /// A lease of a pool of its own that is as large: it bounds nothing that this one does not bound.
+    pub(crate) fn all(&self) -> Self {
+        Self::new(Pool::new(self.pool.size), 0)
+    }
+
     /// Spends credits; false when the process has none left, and then nothing is spent.
     #[must_use]
     pub fn spend(&mut self, credits: u64) -> bool {
@@ -120,6 +125,12 @@ impl Permit {
             pool: pool.clone(),
             credits,
         })
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn credits(&self) -> u64 {
+        self.credits
     }
 
     /// How much of its pool is held: 0 to 4 quarters, rounded down.

@@ -169,6 +169,20 @@ impl Question {
         bytes as u64
     }
 
+    /// Whether who asks may be anybody.
+    pub(crate) fn is_before_connect(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Read { .. })
+    }
+
+    /// Bytes of the share of clients that have not connected which an ask takes, with `text_bytes` of its command; none of an ask of
+    /// a client that has.
+    pub(crate) fn unconnected_bytes(&self, text_bytes: usize) -> u64 {
+        match self.is_before_connect() {
+            true => self.bytes() + text_bytes as u64 + OVERHEAD_BYTES,
+            false => 0,
+        }
+    }
+
     /// Whether it is about a token; otherwise it is the application's.
     pub(crate) fn has_token(&self) -> bool {
         match self {
@@ -250,7 +264,7 @@ impl AskPools {
 
     pub(crate) fn of(&self, question: &Question) -> &Pool {
         match question {
-            Question::Connect { .. } | Question::Read { .. } => &self.connects,
+            _ if question.is_before_connect() => &self.connects,
             _ => &self.commands,
         }
     }
@@ -265,7 +279,8 @@ impl AskPools {
 #[derive(Debug)]
 pub(crate) struct AskPlace {
     _count: Permit,
-    _bytes: Permit,
+    bytes: Permit,
+    _unconnected: Option<Permit>,
 }
 
 impl AskPlace {
@@ -273,7 +288,17 @@ impl AskPlace {
     pub(crate) fn take(asks: &Pool, buffered: &Pool, bytes: u64) -> Option<Self> {
         Some(Self {
             _count: Permit::take(asks, 1, 0)?,
-            _bytes: Permit::take(buffered, bytes + OVERHEAD_BYTES, 0)?,
+            bytes: Permit::take(buffered, bytes + OVERHEAD_BYTES, 0)?,
+            _unconnected: None,
+        })
+    }
+
+    /// Takes the same bytes of the share of clients that have not connected.
+    pub(crate) fn within(self, unconnected: &Pool) -> Option<Self> {
+        let permit = Permit::take(unconnected, self.bytes.credits(), 0)?;
+        Some(Self {
+            _unconnected: Some(permit),
+            ..self
         })
     }
 }

@@ -1,7 +1,11 @@
 //! Partial input: bytes that cannot be handled before more of them arrive. Kept only while needed.
 
-use myriad_hub::Hub;
-use myriad_wheel::{NONE, Slab};
+use crate::marks::{Happening, hit};
+use crate::shard::Shard;
+use crate::transport::Refused;
+use myriad_hub::{CloseReason, Hub, Now, Phase};
+use myriad_reactor::Reactor;
+use myriad_wheel::{Key, NONE, Slab};
 use myriad_wire::deflate::Inflater;
 use myriad_wire::http::RequestBody;
 use myriad_wire::ws::Decoder;
@@ -89,22 +93,83 @@ impl Inputs {
             return Input::None;
         }
         let input = self.partial.remove(index);
-        hub.release_buffered(input.cost());
+        hub.release_buffered_of(connection, input.cost());
         input
     }
 
     /// Keeps a connection's partial input; false when the process has no buffer memory left for it.
     #[must_use]
-    pub(crate) fn keep(&mut self, hub: &mut Hub, connection: u32, input: Input) -> bool {
+    fn keep(&mut self, hub: &mut Hub, connection: u32, input: Input) -> bool {
         assert_eq!(
             hub.connection(connection).input,
             NONE,
             "one partial input a connection"
         );
-        if !hub.reserve_buffered(input.cost()) {
+        if !hub.reserve_input(connection, input.cost()) {
             return false;
         }
         hub.connection_mut(connection).input = self.partial.insert(input).index;
+        true
+    }
+}
+
+/// Clients that one newcomer ends to make room. More would hold up the turn; then the newcomer is refused.
+const ENDED_MAX: usize = 16;
+
+/// While less than this part of the buffer budget is free, clients that have not connected are ended.
+const RESERVE_DIVISOR: u64 = 8;
+
+impl<R: Reactor> Shard<R> {
+    /// Keeps a connection's partial input; false when there is no memory for it. Of a client that has not connected, those make room
+    /// that have waited longest without connecting.
+    #[must_use]
+    pub(crate) fn keep_input(&mut self, key: Key, input: Input, now: Now) -> bool {
+        if self.hub.has_strange_input(key.index) {
+            self.make_unconnected_room(Some(key), input.cost() as u64, now);
+        }
+        self.inputs.keep(&mut self.hub, key.index, input)
+    }
+
+    /// Ends clients that have not connected until there is room for `bytes` of another one, or for all of those that have.
+    pub(crate) fn make_unconnected_room(&mut self, besides: Option<Key>, bytes: u64, now: Now) {
+        let room = self.mesh.unconnected().clone();
+        // Who wants more than all may have gains nothing by the end of others.
+        if bytes > room.size() {
+            return;
+        }
+        for _ in 0..ENDED_MAX {
+            if room.available() >= bytes || !self.end_oldest_unconnected(besides, now) {
+                return;
+            }
+        }
+    }
+
+    /// When the budget of all runs short, those who have not connected go first.
+    pub(crate) fn end_unconnected_in_need(&mut self, now: Now) {
+        let reserve = self.mesh.buffered().size() / RESERVE_DIVISOR;
+        for _ in 0..ENDED_MAX {
+            let is_short =
+                self.hub.unconnected_bytes() > 0 && self.mesh.buffered().available() < reserve;
+            if !is_short || !self.end_oldest_unconnected(None, now) {
+                return;
+            }
+        }
+    }
+
+    fn end_oldest_unconnected(&mut self, besides: Option<Key>, now: Now) -> bool {
+        let besides = besides.map(|key| key.index);
+        let Some(index) = self.hub.poll_oldest_unconnected(besides) else {
+            return false;
+        };
+        hit!(UnconnectedEnded);
+        self.metrics().unconnected_ended.add(1);
+        self.note_happening(index, Happening::Overloaded);
+        match self.hub.connection(index).phase {
+            Phase::Handshake | Phase::Joining => {
+                self.refuse_index(index, Refused::overloaded(), now);
+            }
+            Phase::Open | Phase::Closing => self.close_index(index, CloseReason::Overloaded, now),
+        }
         true
     }
 }

@@ -51,6 +51,7 @@ myriad_hub::marks! {
         AskLate = "the control plane answers a command too late",
         WaitsForPublications = "a command waits for its client's publications",
         LineMoves = "commands that waited behind another one are carried out",
+        UnconnectedEnded = "a client that has not connected is ended for its memory",
         AskFull = "too many commands wait for the control plane",
         AskSelf = "a shard asks itself to join",
         AskOther = "a shard asks another to join",

@@ -268,6 +268,7 @@ struct Inner {
     emulated: Pool,
     connections: Pool,
     buffered: Pool,
+    unconnected: Pool,
     publications: Pool,
     asks: AskPools,
     tallies: Tallies,
@@ -358,6 +359,7 @@ impl Mesh {
             emulated: Pool::new(EMULATED_BYTES_MAX),
             connections: Pool::new(limits.connections_max),
             buffered: Pool::new(limits.buffered_bytes_max),
+            unconnected: Pool::new(limits.unconnected_bytes_max.min(limits.buffered_bytes_max)),
             publications: Pool::new(limits.publication_bytes_max),
             asks: AskPools::new(&limits),
             tallies: Tallies::default(),
@@ -728,7 +730,11 @@ impl Mesh {
     /// `text_bytes` is the size of the command, if it is kept beside the question.
     pub(crate) fn ask_place(&self, question: &Question, text_bytes: usize) -> Option<AskPlace> {
         let bytes = question.bytes() + text_bytes as u64;
-        AskPlace::take(self.0.asks.of(question), &self.0.buffered, bytes)
+        let of_all = AskPlace::take(self.0.asks.of(question), &self.0.buffered, bytes)?;
+        match question.is_before_connect() {
+            true => of_all.within(&self.0.unconnected),
+            false => Some(of_all),
+        }
     }
 
     /// How many commands of one connected client may wait for the control plane now.
@@ -842,6 +848,9 @@ impl Mesh {
         ProcessLimits {
             connections_max: self.0.connections.available(),
             buffered_bytes_max: self.0.buffered.available(),
+            // Where the share is larger than all of it, it bounds nothing more.
+            unconnected_bytes_max: self.0.limits.unconnected_bytes_max
+                - (self.0.unconnected.size() - self.0.unconnected.available()),
             publication_bytes_max: self.0.publications.available(),
             history_bytes_max: self.0.limits.history_bytes_max,
             asks_max: self.0.asks.commands.available(),
@@ -893,6 +902,10 @@ impl Mesh {
 
     pub(crate) fn connections(&self) -> &Pool {
         &self.0.connections
+    }
+
+    pub(crate) fn unconnected(&self) -> &Pool {
+        &self.0.unconnected
     }
 
     pub(crate) fn buffered(&self) -> &Pool {

@@ -170,6 +170,12 @@ pub struct Metrics {
     pub defects_left_out: Count,
     /// Gauge: bytes buffered for connections, in outbound queues and as partial input.
     pub buffered_bytes: Count,
+    /// Gauge: those of them that are buffered for clients that have not connected.
+    pub unconnected_bytes: Count,
+    /// Subscriptions refused because their client had made up too many names in a second.
+    pub new_names_refused: Count,
+    /// Clients that were ended before they connected, to make room.
+    pub unconnected_ended: Count,
     /// Time that turns took, without waiting for events.
     pub turns: Distribution,
     /// Gauge: channels at home on this shard that have subscribers or a history.

@@ -130,6 +130,8 @@ pub struct Shard<R: Reactor> {
     completions: Completions,
     /// When the turn began that [`Shard::wait`] has not recorded yet.
     turned_at: Option<Now>,
+    /// When the reactor's last look at the sockets, and the last look at the inbox, began at the latest.
+    pub(crate) looked_at: Now,
 }
 
 /// Who may connect.
@@ -203,6 +205,7 @@ impl<R: Reactor> Shard<R> {
                 now,
             )
             .of_shard(number)
+            .with_unconnected(Lease::new(mesh.unconnected().clone(), 0))
             .with_user_seed(mesh.client_ids().user_seed(number))
             .with_namespaces(Arc::clone(&settings.namespaces))
             .with_readers(settings.readers),
@@ -224,6 +227,7 @@ impl<R: Reactor> Shard<R> {
             step: Step::default(),
             completions: Completions::new(),
             turned_at: None,
+            looked_at: now,
             settings,
             mesh,
             reactor,
@@ -241,6 +245,7 @@ impl<R: Reactor> Shard<R> {
     /// The reactor is unusable.
     pub fn wait(&mut self, now: Now) -> io::Result<()> {
         self.note_turn_end(now);
+        self.looked_at = now;
         let timeout = self.timeout(now);
         self.completions.receives_max = match self.hub.is_delivering() {
             true => self.settings.slice_max.div_ceil(RECEIVES_DIVISOR),
@@ -322,7 +327,8 @@ impl<R: Reactor> Shard<R> {
             self.handle_completion(completion, &mut completions.buffer, now);
         }
         completions.list.clear();
-        self.hub.note_input_backlog(completions.input_pending, now);
+        self.hub
+            .note_input_backlog(completions.input_pending, self.looked_at, now);
         self.completions = completions;
         self.begin_next(now);
         self.run_pending_handovers();
@@ -338,6 +344,7 @@ impl<R: Reactor> Shard<R> {
         self.step = Step::Timers;
         self.handle_timers(now);
         self.handle_ask_deadlines(now);
+        self.end_unconnected_in_need(now);
         self.step = Step::Deliveries;
         self.deliver(now);
         let drained = self.poll_drain(now);
@@ -475,6 +482,7 @@ impl<R: Reactor> Shard<R> {
         let metrics = self.metrics();
         metrics.connections.set(self.hub.connection_count() as u64);
         metrics.buffered_bytes.set(self.hub.buffered_bytes());
+        metrics.unconnected_bytes.set(self.hub.unconnected_bytes());
         let home = self.home.stats();
         metrics.channels.set(home.channels as u64);
         metrics.history_publications.set(home.publications as u64);

@@ -62,7 +62,7 @@ impl Hub {
         if self.holds(index)
             && let Some(held) = self.held.remove(&index)
         {
-            self.release_buffered(held.chunks.cost() as usize);
+            self.release_buffered_of(index, held.chunks.cost() as usize);
         }
     }
 

@@ -80,7 +80,7 @@ impl Hub {
             self.reserve_outbound(index, cost)?
         };
         if self.outbounds[outbound].is_taken_in_part() {
-            self.release_buffered(cost);
+            self.release_buffered_of(index, cost);
             self.note_broken_queue(index, "the peer has no part of another chunk");
             return Ok(());
         }
@@ -127,7 +127,13 @@ impl Hub {
             hit!(OverConnectionBudget);
             return Err(Overflow::Connection);
         }
-        if !self.reserve_buffered(cost) {
+        // The first chunk leaves in this turn, mostly: the answer to the request is one. It is as small as what was asked.
+        let is_reserved = if self.connections[index].has_outbound() && self.is_stranger(index) {
+            self.reserve_unconnected(index, cost)
+        } else {
+            self.reserve_buffered(cost)
+        };
+        if !is_reserved {
             return Err(Overflow::Process);
         }
         Ok(())
@@ -197,7 +203,7 @@ impl Hub {
         if beyond > 0 {
             self.note_broken_queue(index, "the kernel takes no more than it is given");
         }
-        self.release_buffered(freed as usize);
+        self.release_buffered_of(index, freed as usize);
         self.free_if_empty(index);
     }
 
@@ -210,7 +216,7 @@ impl Hub {
         }
         marks::count_hit(Set::Hub, self.outbounds[outbound].kind_of_drop() as usize);
         let dropped = self.outbounds[outbound].drop_untouched();
-        self.release_buffered(dropped as usize);
+        self.release_buffered_of(index, dropped as usize);
         self.free_if_empty(index);
     }
 
@@ -228,11 +234,11 @@ impl Hub {
         if outbound != NONE {
             hit!(ReleaseQueue);
             let dropped = self.outbounds.remove(outbound);
-            self.release_buffered(dropped.cost() as usize);
+            self.release_buffered_of(index, dropped.cost() as usize);
         }
     }
 
-    /// Reserves bytes of the process's budget for something buffered outside the hub (partial input).
+    /// Reserves bytes of the process's budget for something buffered outside the hub; [`Hub::reserve_input`] is for input.
     #[must_use]
     pub fn reserve_buffered(&mut self, bytes: usize) -> bool {
         let granted = self.buffered.spend(bytes as u64);

@@ -172,7 +172,7 @@ impl Hub {
         let (dropped, cost) =
             queue.drop_oldest(wanted, |of, generation| may_go(self, of, generation));
         self.outbounds[outbound] = queue;
-        self.release_buffered(cost as usize);
+        self.release_buffered_of(index, cost as usize);
         self.free_if_empty(index);
         self.slow_consumers.dropped += dropped;
         hit!(SlowConsumerDrops if dropped > 0);
@@ -192,7 +192,7 @@ impl Hub {
         let Some((dropped, cost)) = newest else {
             return false;
         };
-        self.release_buffered(cost as usize);
+        self.release_buffered_of(member.connection, cost as usize);
         self.free_if_empty(member.connection);
         self.slow_consumers.dropped += u64::from(dropped);
         hit!(SlowConsumerDrops);

@@ -500,6 +500,22 @@ const COUNTERS: [(Description, Field); 36] = [
     ),
     (
         (
+            "new_names_refused",
+            None,
+            "Subscriptions refused because their client had subscribed to too many unknown channels in a second",
+        ),
+        |shard| &shard.new_names_refused,
+    ),
+    (
+        (
+            "unconnected_ended",
+            None,
+            "Clients that were ended before they connected, because there was no memory for all of those",
+        ),
+        |shard| &shard.unconnected_ended,
+    ),
+    (
+        (
             "asks_refused",
             None,
             "Commands that could not ask the control plane: too many waited, or there was no memory",
@@ -608,6 +624,14 @@ const GAUGES: [(Description, Field); 9] = [
             "Bytes buffered for connections, outbound and partial input",
         ),
         |shard| &shard.buffered_bytes,
+    ),
+    (
+        (
+            "unconnected_buffered",
+            Some(Unit::Bytes),
+            "Bytes buffered for clients that have not connected",
+        ),
+        |shard| &shard.unconnected_bytes,
     ),
     (
         (

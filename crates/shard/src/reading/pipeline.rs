@@ -24,10 +24,7 @@ impl<R: Reactor> Shard<R> {
             return self.refuse(key, Refused::pipelined(), now);
         }
         behind.extend_from_slice(bytes);
-        if !self
-            .inputs
-            .keep(&mut self.hub, key.index, Input::Head(behind))
-        {
+        if !self.keep_input(key, Input::Head(behind), now) {
             self.note_happening(key.index, Happening::Overloaded);
             self.refuse(key, Refused::overloaded().of_stream(), now);
         }

@@ -456,7 +456,8 @@ impl<R: Reactor> Shard<R> {
         let Some(mut connecting) = self.sessions.connecting.remove(&key.index) else {
             return;
         };
-        self.hub.release_buffered(connecting.held_bytes);
+        self.hub
+            .release_buffered_of(key.index, connecting.held_bytes);
         let Ok(ordered) = self.ordered_since(key, connecting.since) else {
             return self.end_forgotten(key, now);
         };
@@ -557,10 +558,11 @@ impl<R: Reactor> Shard<R> {
 
     /// Keeps a message of a client until its connect command is answered.
     pub(super) fn hold_message(&mut self, key: Key, message: &[u8], now: Now) {
-        let reserved = self.hub.reserve_buffered(message.len());
+        self.make_unconnected_room(Some(key), message.len() as u64, now);
+        let reserved = self.hub.reserve_input(key.index, message.len());
         let Some(connecting) = self.sessions.connecting.get_mut(&key.index) else {
             if reserved {
-                self.hub.release_buffered(message.len());
+                self.hub.release_buffered_of(key.index, message.len());
             }
             return self.note_defect_of(key.index, "a client that connects is listed");
         };
@@ -571,7 +573,7 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         if reserved {
-            self.hub.release_buffered(message.len());
+            self.hub.release_buffered_of(key.index, message.len());
         }
         self.close_stream(key, CloseReason::Overloaded, now);
     }
@@ -579,7 +581,7 @@ impl<R: Reactor> Shard<R> {
     /// The connection of a client that connects ends.
     pub(super) fn forget_connecting(&mut self, index: u32) {
         if let Some(connecting) = self.sessions.connecting.remove(&index) {
-            self.hub.release_buffered(connecting.held_bytes);
+            self.hub.release_buffered_of(index, connecting.held_bytes);
         }
     }
 }

@@ -26,6 +26,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         let question = Question::Read { token };
+        self.make_unconnected_room(Some(key), question.unconnected_bytes(0), now);
         let Some(place) = self.mesh.ask_place(&question, 0) else {
             hit!(AskFull);
             self.metrics().asks_refused.add(1);

@@ -90,7 +90,7 @@ impl<R: Reactor> Shard<R> {
     /// Stores what a joining connection waits with. Without memory for it, the connection is refused.
     fn keep_joining(&mut self, key: Key, response: Box<[u8]>, early: Vec<u8>, now: Now) {
         let input = Input::Joining { response, early };
-        if !self.inputs.keep(&mut self.hub, key.index, input) {
+        if !self.keep_input(key, input, now) {
             self.note_happening(key.index, Happening::Overloaded);
             self.refuse(key, Refused::overloaded(), now);
         }

@@ -73,9 +73,7 @@ impl<R: Reactor> Shard<R> {
         let open = self.hub.connection(key.index).phase == Phase::Open;
         if open
             && !partial.decoder.is_idle()
-            && !self
-                .inputs
-                .keep(&mut self.hub, key.index, Input::Frames(partial.into()))
+            && !self.keep_input(key, Input::Frames(partial.into()), now)
         {
             self.note_happening(key.index, Happening::Overloaded);
             self.close_stream(key, CloseReason::Overloaded, now);

@@ -290,7 +290,7 @@ impl<R: Reactor> Shard<R> {
         };
         if !partial.body.is_done() {
             let input = Input::Body(partial);
-            if !self.inputs.keep(&mut self.hub, key.index, input) {
+            if !self.keep_input(key, input, now) {
                 self.note_happening(key.index, Happening::Overloaded);
                 self.refuse(key, Refused::overloaded(), now);
             }

@@ -269,7 +269,7 @@ impl<R: Reactor> Shard<R> {
             self.hub.begin_next_head(key.index, now);
         }
         let head = Input::Head(bytes.to_vec());
-        if !self.inputs.keep(&mut self.hub, key.index, head) {
+        if !self.keep_input(key, head, now) {
             self.note_happening(key.index, Happening::Overloaded);
             self.refuse(key, Refused::overloaded(), now);
         }

@@ -53,8 +53,13 @@ impl Client {
 
     /// The code of the close frame that comes next.
     pub(crate) fn close_code(&mut self) -> u16 {
+        Self::close_code_of(&mut self.0)
+    }
+
+    /// The same of a client that has not connected.
+    pub(crate) fn close_code_of(socket: &mut WebSocket<TcpStream>) -> u16 {
         loop {
-            match self.0.read() {
+            match socket.read() {
                 Ok(Message::Close(Some(frame))) => return frame.code.into(),
                 Ok(_) => {}
                 Err(error) => panic!("no close frame: {error}"),

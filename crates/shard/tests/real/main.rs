@@ -20,6 +20,7 @@ mod reader_limits;
 mod readers;
 mod sessions;
 mod streams;
+mod unconnected;
 mod unidirectional;
 
 use myriad_shard::{

@@ -39,6 +39,7 @@ pub(crate) struct Options {
     pub(crate) namespaces: Namespaces,
     pub(crate) client: ClientOptions,
     pub(crate) buffered_bytes_max: u64,
+    pub(crate) unconnected_bytes_max: u64,
     pub(crate) asks_max: u64,
     pub(crate) ask_timeout: Duration,
     pub(crate) refresh_grace: Duration,
@@ -67,6 +68,7 @@ impl Default for Options {
             namespaces: Namespaces::development(),
             client: ClientOptions::default(),
             buffered_bytes_max: ProcessLimits::default().buffered_bytes_max,
+            unconnected_bytes_max: ProcessLimits::default().unconnected_bytes_max,
             asks_max: ProcessLimits::default().asks_max,
             ask_timeout: Settings::default().ask_timeout,
             refresh_grace: Settings::default().refresh_grace,
@@ -386,6 +388,7 @@ fn mesh_of(options: &Options, wakers: &[Waker], answering: &Arc<OnceLock<Mesh>>)
     let limits = ProcessLimits {
         connections_max: options.connections_max,
         buffered_bytes_max: options.buffered_bytes_max,
+        unconnected_bytes_max: options.unconnected_bytes_max,
         asks_max: options.asks_max,
         http_streams: true,
         ..ProcessLimits::default()
