@@ -130,8 +130,8 @@ pub struct Shard<R: Reactor> {
     completions: Completions,
     /// When the turn began that [`Shard::wait`] has not recorded yet.
     turned_at: Option<Now>,
-    /// When the reactor's last look at the sockets, and the last look at the inbox, began at the latest.
-    pub(crate) looked_at: Now,
+    /// When the reactor's last look at the sockets began, or before that.
+    looked_at: Now,
 }
 
 /// Who may connect.

@@ -310,7 +310,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 36] = [
+const COUNTERS: [(Description, Field); 38] = [
     (
         (
             "tags_filter_comparisons",
@@ -589,7 +589,7 @@ const COUNTERS: [(Description, Field); 36] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 9] = [
+const GAUGES: [(Description, Field); 10] = [
     (
         (
             "tags_filters",

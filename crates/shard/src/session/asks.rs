@@ -264,9 +264,7 @@ impl<R: Reactor> Shard<R> {
     /// Answers commands whose deadline has come, as many as a slice of work has.
     pub(crate) fn handle_ask_deadlines(&mut self, now: Now) {
         for _ in 0..self.settings.slice_max {
-            // Answers that came before the last look at the inbox have been handled. A process that was stopped has heard of none
-            // that came later.
-            let Some(waiting) = self.sessions.asks.pop_due(self.looked_at.tick()) else {
+            let Some(waiting) = self.sessions.asks.pop_due(now.tick()) else {
                 return;
             };
             hit!(AskTimeout);
