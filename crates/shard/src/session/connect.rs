@@ -484,9 +484,13 @@ impl<R: Reactor> Shard<R> {
         let ping = self.settings.ping_interval;
         let client = self.client_id(key).to_string();
         let transport = self.hub.connection(key.index).transport();
-        let session = transport
-            .is_emulated()
-            .then(|| self.session_id(key).to_string());
+        let is_emulated = transport.is_emulated();
+        let session = if is_emulated {
+            Some(self.session_id(key).to_string())
+        } else {
+            // By this name the API takes a client without commands.
+            transport.is_unidirectional().then(|| client.clone())
+        };
         let mesh = self.mesh.clone();
         let result = ConnectResult {
             client: &client,
@@ -497,7 +501,7 @@ impl<R: Reactor> Shard<R> {
             ttl: connecting.ttl,
             data: &connecting.data,
             session: session.as_deref().unwrap_or_default(),
-            node: if session.is_some() { mesh.node() } else { "" },
+            node: if is_emulated { mesh.node() } else { "" },
             ..ConnectResult::default()
         };
         let format = format_of(self.hub.connection(key.index).transport());

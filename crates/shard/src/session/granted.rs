@@ -55,6 +55,8 @@ pub(super) struct Terms {
     pub(super) positioned: bool,
     /// The client gets what it missed since this offset.
     pub(super) recover_from: Option<u64>,
+    /// The client asked for what it missed, whether the channel recovers or not.
+    pub(super) asks_recovery: bool,
     /// What it missed is the newest publication alone.
     pub(super) is_cache: bool,
     /// An error instead of a subscription that could not recover.
@@ -125,7 +127,7 @@ impl Outcome {
                 _ => self.position.offset,
             },
             recovered: is_recovered,
-            was_recovering: terms.recover_from.is_some(),
+            was_recovering: terms.asks_recovery || terms.recover_from.is_some(),
             delta: terms.delta,
             ttl: self.ttl,
             data: &self.data,
@@ -209,6 +211,7 @@ impl<R: Reactor> Shard<R> {
             positioned,
             recover_from: (recoverable && (request.recover || from_cache))
                 .then_some(request.offset),
+            asks_recovery: request.recover,
             is_cache: options.recovery_mode == RecoveryMode::Cache,
             fails_if_unrecoverable: request.flag & FAIL_IF_UNRECOVERABLE != 0,
             delta: options.allow_fossil_delta

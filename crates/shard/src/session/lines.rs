@@ -220,7 +220,8 @@ impl<R: Reactor> Shard<R> {
             return Ok(false);
         };
         if line.behind.len() >= BEHIND_MAX || !self.hub.reserve_buffered(text.len()) {
-            return Err(ErrorCode::TooManyRequests.into());
+            let cause = "as many commands as may wait behind one about their channel";
+            return Err(Failure::Caused(ErrorCode::TooManyRequests, cause));
         }
         line.behind.push(text.into());
         self.sessions.lines.bytes += text.len();

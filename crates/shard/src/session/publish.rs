@@ -60,6 +60,10 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(), Failure> {
         let channel = &*request.channel;
         let options = self.options_of(channel)?;
+        if request.kind != 0 {
+            let cause = "publications with a type are for maps, which are not there";
+            return Err(Failure::Caused(ErrorCode::PermissionDenied, cause));
+        }
         let payload = payload(request.data, options.data_format)?;
         if self.waits_behind(key, channel, text)? {
             return Ok(());

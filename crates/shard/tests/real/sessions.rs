@@ -13,6 +13,8 @@ use tungstenite::Message;
 
 on_both_drivers!(
     commands_are_answered_in_their_order,
+    a_client_that_subscribes_and_publishes_at_once_gets_its_own,
+    a_channel_without_history_says_what_was_asked_and_takes_no_types,
     what_a_client_may_not_is_an_error_with_its_code,
     what_breaks_the_protocol_closes_with_its_code,
     a_client_that_does_not_connect_is_closed,
@@ -600,6 +602,50 @@ fn a_drain_tells_clients_to_reconnect(driver: Driver) {
     assert_eq!(client.close_code(), 3001);
     drop(client);
     assert_eq!(node.finish(), 1);
+}
+
+fn a_client_that_subscribes_and_publishes_at_once_gets_its_own(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    for recover in [false, true] {
+        // Channels whose homes are on all shards.
+        for nth in 0..16 {
+            let channel = format!("room{nth}{recover}");
+            let mut client = Client::open(&node);
+            let position = json!({"channel": channel, "recover": recover, "epoch": "other"});
+            let subscribe = json!({"id": 2, "subscribe": position});
+            let publish = json!({"id": 3, "publish": {"channel": channel, "data": nth}});
+            let leave = json!({"id": 4, "unsubscribe": {"channel": channel}});
+            client.send_text(format!("{subscribe}\n{publish}\n{leave}"));
+            let mut told = Vec::new();
+            while told.last().is_none_or(|last: &Value| last["id"] != 4) {
+                told.extend(client.read_lines());
+            }
+            let place = |is: &dyn Fn(&Value) -> bool| told.iter().position(is);
+            let subscribed = place(&|one| one["id"] == 2).expect("a reply");
+            let own = place(&|one| one["push"]["pub"]["data"] == nth);
+            assert!(own.is_some_and(|own| own > subscribed), "{told:?}");
+        }
+    }
+}
+
+fn a_channel_without_history_says_what_was_asked_and_takes_no_types(driver: Driver) {
+    let plain = ChannelOptions {
+        subscribe: Right::ALL,
+        publish: Right::ALL,
+        ..ChannelOptions::default()
+    };
+    let options = Options {
+        namespaces: Namespaces::new(plain, []),
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    let recover = json!({"channel": "room", "recover": true, "offset": 3, "epoch": "e"});
+    let reply = client.ask(&json!({"id": 2, "subscribe": recover}));
+    assert_eq!(reply["subscribe"], json!({"was_recovering": true}));
+    let map = json!({"channel": "room", "data": 1, "type": 1, "key": "k"});
+    let reply = client.ask(&json!({"id": 3, "publish": map}));
+    assert_eq!(reply["error"]["code"], 103);
 }
 
 fn bytes_that_are_no_json_are_left_out_for_json_clients(driver: Driver) {

@@ -115,7 +115,8 @@ fn pushes_are_bare_on_each_transport(driver: Driver) {
         let connect = connect["connect"].as_object().expect("connect comes first");
         assert!(connect["client"].is_string() && connect["version"].is_string());
         assert!(connect["subs"]["room"].is_object(), "{connect:?}");
-        for absent in ["session", "node", "pong"] {
+        assert_eq!(connect["session"], connect["client"]);
+        for absent in ["node", "pong"] {
             assert!(!connect.contains_key(absent), "{absent}");
         }
         node.publish("room", Payload::Json("{\"n\":\n1}".into()));

@@ -419,7 +419,7 @@ impl Visitor {
         let kind = kind_of(room);
         assert_eq!(subscribed.recoverable, kind.has_history);
         assert_eq!(subscribed.positioned, kind.has_history);
-        let is_recovering = kind.has_history && since.is_some();
+        let is_recovering = since.is_some();
         assert_eq!(subscribed.was_recovering, is_recovering);
         let mut visit = Visit {
             issued: rooms.issues.len(),
@@ -442,7 +442,7 @@ impl Visitor {
             }
         } else {
             assert!(subscribed.publications.is_empty(), "a part is no recovery");
-            if is_recovering {
+            if is_recovering && kind.has_history {
                 assert!(!self.expects_recovery, "all was kept: {since:?}");
                 rooms.reached.insert("session: not recovered");
             }
