@@ -32,10 +32,14 @@ impl<R: Reactor> Shard<R> {
         if self.sessions.unanswered.is_empty() {
             return Ok(());
         }
-        match self.take_answer(index) {
-            Some(response) => self.hub.enqueue(index, Chunk::Response(response.into())),
-            None => Ok(()),
-        }
+        let Some(response) = self.sessions.unanswered.get(&index) else {
+            return Ok(());
+        };
+        // Without memory for it the head still waits, so that the end of the connection finds it.
+        let head = Chunk::Response(response.clone().into());
+        self.hub.enqueue(index, head)?;
+        self.take_answer(index);
+        Ok(())
     }
 
     /// Takes the head of an answer that waits.
@@ -73,7 +77,7 @@ fn status_of(code: u16) -> Option<u16> {
         3504 => Some(429),
         // The server was late, or is busy.
         3502 => None,
-        code if disconnect_is_terminal(code.into()) => Some(403),
+        code if disconnect_is_terminal(code) => Some(403),
         _ => None,
     }
 }
