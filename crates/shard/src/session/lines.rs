@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// Commands of a client about one channel that may wait behind another. Past it they are answered "too many requests".
-const BEHIND_MAX: usize = 64;
+const BEHIND_MAX: usize = 256;
 
 /// What an idle table of lines keeps room for.
 const IDLE_CAPACITY: usize = 1024;
