@@ -77,8 +77,9 @@ impl MemoryShares {
             publications: share(16, 256).max(PUBLICATIONS_LEAST),
             history: or_written("channel.history_bytes_max", history, share(8, 256))?,
             bodies: share(16, 64).max(BODIES_LEAST),
-            results: share(16, 256),
-            unsent: share(16, 256),
+            // Half of the others' share: with 160 MiB they would not leave half for connections.
+            results: share(32, 256),
+            unsent: share(32, 256),
         })
     }
 }
