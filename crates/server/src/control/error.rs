@@ -9,12 +9,13 @@ use std::time::Duration;
 
 /// Codes of refusals with their statuses; `docs/serve.md` lists them. Requests that break HTTP have the codes of the shards instead
 /// ([`REFUSALS`]): both planes give the same verdict.
-const CODES: [(&str, u16); 14] = [
+const CODES: [(&str, u16); 15] = [
     ("malformed", 400),
     ("body", 400),
     ("connection", 400),
     ("api_key", 401),
     ("origin", 403),
+    ("foreign_host", 403),
     ("rights", 403),
     ("path", 404),
     ("method", 405),
