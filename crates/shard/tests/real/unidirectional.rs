@@ -347,8 +347,8 @@ fn read_until(socket: &mut TcpStream, wanted: &str) -> String {
 
 /// The last id in an event stream.
 fn last_id(text: &str) -> &str {
-    let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
-    ids.last().expect("an id")
+    let mut ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
+    ids.next_back().expect("an id")
 }
 
 fn an_event_source_goes_on_where_it_was(driver: Driver) {

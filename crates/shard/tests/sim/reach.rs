@@ -6,7 +6,7 @@ use myriad_shard::{CLOSE_REASONS, REFUSALS};
 use std::collections::BTreeMap;
 
 /// Seen in so few seeds that a run of CI's length may miss it. Everything else must be seen there.
-const RARE: [&str; 7] = [
+const RARE: [&str; 8] = [
     "session: told of a gap",
     "Joining: the drain comes to it",
     "Handshake: a send of the queue fails",
@@ -14,6 +14,16 @@ const RARE: [&str; 7] = [
     "Closing: more is queued than one gathered send takes",
     "bytes of a connection that has gone",
     "a connection over its budget keeps the unsent tail of a frame",
+    // A shard that ran late without a look at its sockets: `regressions` has it.
+    "a deadline is over, and nobody has looked at the sockets since",
+];
+
+/// Ends and refusals that no schedule brings about: defects, which fail every seed; data of the application that is no JSON; names of
+/// hosts, which only a development server checks.
+const ELSEWHERE: [&str; 3] = [
+    "close: Defect",
+    "close: InappropriateProtocol",
+    "refusal: foreign_host",
 ];
 
 /// What clients may read as the status of an answer.
@@ -81,7 +91,10 @@ impl Reach {
 
     /// How many there are to see, and those that were not.
     pub(crate) fn missed(&self) -> (usize, Vec<&str>) {
-        let missed = self.0.iter().filter(|(_, count)| **count == 0);
+        let missed = self
+            .0
+            .iter()
+            .filter(|(what, count)| **count == 0 && !ELSEWHERE.contains(&what.as_str()));
         (self.0.len(), missed.map(|(what, _)| &**what).collect())
     }
 

@@ -362,10 +362,13 @@ fn keys_differ_by_terminal_and_attempt_and_can_be_made_again() {
     assert_ne!(plan.key(5, 1), plan.key(6, 1));
 }
 
+/// What a configuration is refused with, and the change that brings it about.
+type Refused<'a> = (&'a str, &'a dyn Fn(&mut Config));
+
 #[test]
 fn a_variable_without_a_value_is_refused_wherever_it_stands() {
     let endpoint = || vec![Endpoint::parse("http://127.0.0.1:1/${nope}").unwrap()];
-    let changes: [(&str, &dyn Fn(&mut Config)); 7] = [
+    let changes: [Refused<'_>; 7] = [
         ("targets: there is no variable ${nope}", &|config| {
             config.targets = vec![Target::parse("ws://127.0.0.1:1/?t=${nope}").unwrap()];
         }),

@@ -100,7 +100,9 @@ impl Guest {
     fn decode(&mut self, facts: &Facts) {
         if self.body.is_none() && !self.received.is_empty() {
             let head = parse_response(&self.received, HeadLimits::default());
-            let Some(head) = head.expect("a head") else {
+            let Some(head) = head.unwrap_or_else(|fault| {
+                panic!("{fault}: {:?}", String::from_utf8_lossy(&self.received))
+            }) else {
                 return;
             };
             if head.status() != 200 {

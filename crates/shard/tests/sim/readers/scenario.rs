@@ -93,6 +93,8 @@ fn plan(prng: &mut Prng) -> Plan {
     plan.limits.buffered_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 3_000]);
     plan.limits.history_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, ROOMY, 4_000]);
     let settings = &mut plan.settings;
+    // So that a flood is more than may wait behind a request: two heads.
+    settings.head_bytes_max = 8192;
     settings.ask_timeout = ms(*prng.pick(&[400, 4_000]));
     settings.slice_max = *prng.pick(&[1, 2, 3, 7, 1024]);
     settings.ping_interval = ms(*prng.pick(&[0, 1_000, 5_000]));
