@@ -143,7 +143,7 @@ class Cluster:
 
     def relay_routes(self):
         """Puts a relay in each route, before the servers start."""
-        self.routes = Routes(self.servers, free_ports)
+        self.routes = Routes(self.servers)
         return self.routes
 
     def start(self):

@@ -10,14 +10,15 @@ NOBODY = 1
 
 
 class Relay:
-    """Relays connections from one port of loopback to another one, unless it is cut."""
+    """Relays connections from a port of loopback to another one, unless it is cut."""
 
-    def __init__(self, port, target):
+    def __init__(self, target):
         self.target = target
         self.is_cut = False
         self.lock = threading.Lock()
         self.pairs = set()
-        self.listener = socket.create_server(("127.0.0.1", port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -86,18 +87,16 @@ class Relay:
 class Routes:
     """The relays of a cluster: one from each server to each other one."""
 
-    def __init__(self, servers, free_ports):
-        self.relays = {}
+    def __init__(self, servers):
         pairs = [(near, far) for near in servers for far in servers if near is not far]
-        for (near, far), port in zip(pairs, free_ports(len(pairs))):
-            self.relays[near.name, far.name] = (port, Relay(port, far.cluster))
+        self.relays = {(near.name, far.name): Relay(far.cluster) for near, far in pairs}
         for near in servers:
             # Servers tell each other how to reach the others, and must not get around the relays.
             near.cluster_options = ["--cluster_advertise", f"127.0.0.1:{NOBODY}"]
-            near.routes = [f"nats://127.0.0.1:{port}" for (name, _), (port, _) in self.relays.items() if name == near.name]
+            near.routes = [f"nats://127.0.0.1:{relay.port}" for (name, _), relay in self.relays.items() if name == near.name]
 
     def of(self, server):
-        return [relay for names, (_, relay) in self.relays.items() if server.name in names]
+        return [relay for names, relay in self.relays.items() if server.name in names]
 
     def cut(self, server):
         """No other server reaches it, and it reaches none."""
@@ -109,5 +108,5 @@ class Routes:
             relay.heal()
 
     def close(self):
-        for _, relay in self.relays.values():
+        for relay in self.relays.values():
             relay.close()

@@ -95,18 +95,20 @@ fn or_written(name: &'static str, written: Option<Size>, share: u64) -> Result<u
 impl fmt::Display for MemoryShares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shares = [
-            ("buffers", self.buffered),
-            ("of these before a client has connected", self.unconnected),
             ("publications under way", self.publications),
             ("history", self.history),
             ("bodies of requests", self.bodies),
             ("results of batches", self.results),
             ("answers that are not read", self.unsent),
         ];
-        write!(f, "of {} of memory, at most:", bytes(self.available))?;
-        for (number, (purpose, share)) in shares.into_iter().enumerate() {
-            let comma = if number == 0 { "" } else { "," };
-            write!(f, "{comma} {} for {purpose}", bytes(share))?;
+        let [available, buffered] = [self.available, self.buffered].map(bytes);
+        let unconnected = bytes(self.unconnected);
+        write!(
+            f,
+            "of {available} of memory, at most: {buffered} for buffers ({unconnected} of it for clients that have not connected)"
+        )?;
+        for (purpose, share) in shares {
+            write!(f, ", {} for {purpose}", bytes(share))?;
         }
         Ok(())
     }
