@@ -129,7 +129,7 @@ on_both_drivers! {
             let answer = api(server.address(), "batch", &body.to_string());
             let replies = answer["replies"].as_array().expect("replies at the top");
             assert_eq!(replies.len(), 6, "{answer}");
-            for (index, words) in [(1, "`channel`"), (2, "nope"), (3, "5"), (4, "channel")] {
+            for (index, words) in [(1, "`channel`"), (2, "nope"), (3, "`5`"), (4, "channel")] {
                 let error = &replies[index]["error"];
                 assert_eq!(error["code"], 107, "{error}");
                 assert!(error["detail"].as_str().expect("a sentence").contains(words), "{error}");
@@ -149,6 +149,9 @@ on_both_drivers! {
         let (status, answer) = call("", r#"{"channel": "a", "data": 1, "date": 5}"#);
         assert_eq!((status, answer), (200, json!({"result": {}})));
         assert_eq!(call(EXPLAINED, r#"{"channel": "a", "data": 1, "date": 5}"#).0, 400);
+        // Fields that are known, and not used.
+        let error = api_error(server.address(), "rpc", r#"{"method": "x", "params": {"a": [1]}}"#);
+        assert_eq!(error["code"], 104, "{error}");
         let error = json!({"error": {"code": 107, "message": "bad request"}});
         assert_eq!(call("", r#"{"data": 1}"#), (200, error));
         let (status, answer) = call(EXPLAINED, r#"{"data": 1}"#);

@@ -202,11 +202,13 @@ on_both_drivers! {
             ("any:a", r#""b64data": """#, Some("at least one byte")),
             ("any:a", r#""b64data": "AP8=""#, None),
             ("json:a", r#""data": [1]"#, None),
-            ("json:a", r#""b64data": "e30=""#, Some("send JSON as")),
+            ("json:a", r#""b64data": "e30=""#, None),
+            ("json:a", r#""b64data": "AP8=""#, Some("send JSON as")),
             ("object:a", r#""data": {"a": 1}"#, None),
             ("object:a", r#""data": [1]"#, Some("publication_data_format = \\\"json_object\\\"")),
             ("object:a", r#""data": "{}""#, Some("send an object")),
-            ("object:a", r#""b64data": "e30=""#, Some("send an object")),
+            ("object:a", r#""b64data": "e30=""#, None),
+            ("object:a", r#""b64data": "WzFd""#, Some("send an object")),
             ("binary:a", r#""b64data": """#, None),
         ] {
             let body = format!(r#"{{"channel": "{channel}", {data}}}"#);

@@ -239,7 +239,7 @@ on_both_drivers! {
             assert_eq!(error["code"], code, "{error}");
         }
         let batch = json!({"commands": [{"trace": {"client": client.id}}]});
-        let answer = crate::support::request(server.address(), "POST", "/api/batch", "", &batch.to_string());
+        let answer = crate::support::request(server.address(), "POST", "/api/batch", crate::support::EXPLAINED, &batch.to_string());
         assert!(answer.body.contains("a trace is a stream"), "{answer:?}");
     }
 

@@ -7,12 +7,12 @@ use super::super::Control;
 use super::broadcast;
 use super::fault::{Code, Fault};
 use super::method::{Command, Method};
-use super::reading::{Shape, Unread, read};
+use super::reading::{Shape, Unread, read, shortened};
 use super::reply::{self, Json, Reply};
 use super::sending::Sending;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 use std::time::Duration;
@@ -94,8 +94,12 @@ impl<'a> Entry<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entry<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let json = <&RawValue>::deserialize(deserializer)?;
-        Ok(Self::read(json.get(), COMMAND_FORM, Named))
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        if !json.starts_with('{') {
+            let what = format!("`{}` is no command; {COMMAND_FORM}", shortened(json));
+            return Ok(Self(Err(Fault::bad(what))));
+        }
+        Ok(Self::read(json, COMMAND_FORM, Named))
     }
 }
 
@@ -132,7 +136,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Commands<'a> {
                     }
                 }
                 let mut count = kept.len();
-                while count >= COMMANDS_MAX && list.next_element::<IgnoredAny>()?.is_some() {
+                // No `IgnoredAny`: a reader that looks for unknown fields takes that for one.
+                while count >= COMMANDS_MAX && list.next_element::<&RawValue>()?.is_some() {
                     count += 1;
                 }
                 Ok(Commands { kept, count })

@@ -7,8 +7,8 @@ use super::method::{Request, Scope};
 use super::orders::{self, Selection};
 use super::reply::{Json, Reply};
 use myriad_shard::{ApplicationClose, Deed};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The code where the request says nothing: clients stay away.
@@ -46,9 +46,9 @@ struct Told<'a> {
     code: Option<u32>,
     #[serde(borrow, default)]
     reason: Option<Cow<'a, str>>,
-    /// Older libraries send it; the code decides.
-    #[serde(default, rename = "reconnect", skip_serializing)]
-    _reconnect: Option<IgnoredAny>,
+    /// Older libraries send it; the code decides. No `IgnoredAny`: a reader that looks for unknown fields takes that for one.
+    #[serde(borrow, default, rename = "reconnect", skip_serializing)]
+    _reconnect: Option<&'a RawValue>,
 }
 
 impl<'a> Request<'a> for Disconnect<'a> {

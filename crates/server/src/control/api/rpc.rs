@@ -5,15 +5,16 @@ use super::fault::{Code, Fault};
 use super::method::{Request, Scope};
 use super::reply::Reply;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Rpc<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
-    #[serde(default, rename = "params")]
-    _params: Option<IgnoredAny>,
+    /// No `IgnoredAny`: a reader that looks for unknown fields takes that for one.
+    #[serde(borrow, default, rename = "params")]
+    _params: Option<&'a RawValue>,
 }
 
 impl<'a> Request<'a> for Rpc<'a> {
