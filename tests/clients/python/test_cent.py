@@ -279,9 +279,8 @@ def test_errors(server, client_of):
         with pytest.raises(CentApiResponseError) as refused:
             getattr(client, request.__api_method__)(request)
         assert refused.value.code == code, request
-    with pytest.raises(CentTransportError) as unknown:
-        client.publish(dto.PublishRequest(channel="plain", data=1, nonsense=True))
-    assert unknown.value.status_code == 400
+    # Newer libraries send fields that this server does not know.
+    client.publish(dto.PublishRequest(channel="plain", data=1, nonsense=True))
     with pytest.raises(CentUnauthorizedError):
         client_of(server, "other").info(dto.InfoRequest())
 

@@ -114,8 +114,8 @@ def test_the_line_without_an_sdk_is_told_what_the_page_says(serve, tmp_path):
     with running(server, line.replace("...", token({"sub": "42", "channels": ["news"]}))) as process:
         told = json.loads(process.stdout.readline())["connect"]
         known = json.loads(connect)["connect"]
-        assert {name: told[name] for name in known if name not in ("client", "version")} == {
-            name: known[name] for name in known if name not in ("client", "version")
+        assert {name: told[name] for name in known if name not in ("client", "session", "version")} == {
+            name: known[name] for name in known if name not in ("client", "session", "version")
         }
         server.request("POST", "/api/publish", '{"channel": "news", "data": {"text":"hello"}}')
         assert process.stdout.readline().rstrip("\n") == publication

@@ -101,7 +101,7 @@ def test_too_large_a_publication_is_told_so_while_it_is_sent(serve, chunked):
 
 def test_heads_out_of_bounds(serve):
     server = serve()
-    line = "GET /raw?channel=c HTTP/1.1\r\nHost: here\r\n"
+    line = "GET /raw?channel=c HTTP/1.1\r\nHost: localhost\r\n"
     long = server.raw(line + f"X-Long: {'x' * 33_000}\r\n\r\n")
     assert long.status == 431 and long.body
     many = server.raw(line + "".join(f"X-{number}: 1\r\n" for number in range(130)) + "\r\n")
@@ -137,7 +137,7 @@ def test_a_full_server_answers_503_and_when_to_come_back(serve):
     server = serve("--max-connections", "10")
     clients = [server.client() for _ in range(10)]
     for _ in range(20):
-        refused = server.raw("GET /raw?channel=c HTTP/1.1\r\nHost: here\r\n" + UPGRADE + "\r\n")
+        refused = server.raw("GET /raw?channel=c HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE + "\r\n")
         assert refused.status == 503 and int(refused.headers["Retry-After"]) > 0
     assert server.request("GET", "/healthz").status == 200
     assert server.metric('myriad_upgrades_refused_total{reason="full"}') == 20
@@ -208,7 +208,7 @@ def test_a_question_about_a_stream_has_no_body_and_does_not_wait(serve):
     server.publish("room", 1)
     for query in ["", "?offset=-1", "?offset=now&live=long-poll", "?offset=-1&live=sse"]:
         with server.socket() as plain:
-            plain.sendall(f"HEAD /v1/stream/room{query} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n".encode())
+            plain.sendall(f"HEAD /v1/stream/room{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             head = receive_head(plain).decode().lower()
             assert head.startswith("http/1.1 200 ") and "\r\nstream-next-offset: " in head, query
             assert plain.recv(1) == b"", query

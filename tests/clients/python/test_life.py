@@ -74,7 +74,7 @@ def test_a_port_held_by_another_program_is_named(driver):
 def test_a_slow_reader_is_closed_and_nobody_else_notices(serve):
     server = serve("--outbound-bytes-max", "256KiB")
     slow = server.socket(receive_buffer=4096)
-    slow.sendall(f"GET /raw?channel=c HTTP/1.1\r\nHost: here\r\n{UPGRADE}\r\n".encode())
+    slow.sendall(f"GET /raw?channel=c HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
     assert receive_head(slow).startswith(b"HTTP/1.1 101")
     fast = [server.client(max_size=None) for _ in range(5)]
     received = [[] for _ in fast]
@@ -112,7 +112,7 @@ def test_a_low_descriptor_limit_bounds_tables_and_not_connections(serve):
     server = serve("--max-connections", "3000", "--ping-interval", "0", "--drain", "1s", descriptors=1024)
     sockets = [server.socket() for _ in range(2500)]
     for connection in sockets:
-        connection.sendall(f"GET /raw?channel=c HTTP/1.1\r\nHost: here\r\n{UPGRADE}\r\n".encode())
+        connection.sendall(f"GET /raw?channel=c HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
     for connection in sockets:
         assert receive_head(connection).startswith(b"HTTP/1.1 101")
     assert server.metric("myriad_connections") >= 2500

@@ -16,7 +16,7 @@ PAUSE_S = 11
 @pytest.mark.parametrize("clients", [40])
 def test_requests_that_arrive_during_a_pause_are_served(serve, clients):
     server = serve()
-    head = f"POST /api/publish HTTP/1.1\r\nHost: here\r\nContent-Length: {len(BODY)}\r\n\r\n"
+    head = f"POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(BODY)}\r\n\r\n"
     request = (head + BODY).encode()
     # Half of a body, and half of a head.
     cuts = [len(request) - 5, len(head) // 2]

@@ -31,7 +31,7 @@ class Client:
         self.socket.settimeout(PATIENCE)
         self.socket.bind((THEIR_ADDRESS, 0))
         self.socket.connect((server.host, server.port))
-        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: here\r\n{UPGRADE}\r\n".encode())
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
         assert receive_head(self.socket).startswith(b"HTTP/1.1 101")
         # Blocks for ever: `vanish` ends it.
         self.socket.settimeout(None)
