@@ -940,7 +940,7 @@ fn commands_about_a_channel_keep_their_order(driver: Driver) {
     // As many wait as may, and those of a client that goes are forgotten.
     client.send(&subscribe(20, "c"));
     let ask = node.asked();
-    let waiting: Vec<String> = (0..65)
+    let waiting: Vec<String> = (0..257)
         .map(|id| json!({"id": 21 + id, "unsubscribe": {"channel": "c"}}).to_string())
         .collect();
     client.send_text(waiting.join("\n"));
