@@ -1,7 +1,7 @@
 // Headless Chromium: the one in CHROMIUM, or an installed one, or the one of an npm package.
 
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
@@ -20,6 +20,19 @@ function pathOf(name) {
   }
 }
 
+// Chromium's own configuration looks for its fonts in /tmp/fonts. Without any font it ends.
+const fontsOf = (folder) => `<fontconfig><dir>${join(folder, 'fonts')}</dir><cachedir>${join(folder, 'font-cache')}</cachedir></fontconfig>\n`;
+
+// Gives `folder` its final name. Test files run beside each other: the first of them names the folder, and the others drop theirs.
+export function publish(folder, name) {
+  try {
+    renameSync(folder, name);
+  } catch (error) {
+    if (!existsSync(name)) throw error;
+    rmSync(folder, { recursive: true });
+  }
+}
+
 // Unpacks Chromium from @sparticuz/chromium, which does so below TMPDIR and takes what it finds there for its own. Hence a folder
 // that nobody else has, and one name for it as soon as it is whole.
 async function unpack() {
@@ -34,12 +47,10 @@ async function unpack() {
       if (before === undefined) delete process.env.TMPDIR;
       else process.env.TMPDIR = before;
     }
-    renameSync(folder, unpacked);
+    writeFileSync(join(folder, 'fonts.conf'), fontsOf(unpacked));
+    publish(folder, unpacked);
   }
-  // The package's own configuration looks for its fonts in /tmp/fonts. Without any font Chromium ends.
-  const fonts = join(unpacked, 'fonts.conf');
-  writeFileSync(fonts, `<fontconfig><dir>${join(unpacked, 'fonts')}</dir><cachedir>${join(unpacked, 'font-cache')}</cachedir></fontconfig>\n`);
-  return { executablePath: join(unpacked, 'chromium'), env: { ...process.env, FONTCONFIG_FILE: fonts } };
+  return { executablePath: join(unpacked, 'chromium'), env: { ...process.env, FONTCONFIG_FILE: join(unpacked, 'fonts.conf') } };
 }
 
 // Every name below .example is on this machine: pages of several origins, of which none is taken for a local one.
