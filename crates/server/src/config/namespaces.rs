@@ -407,11 +407,57 @@ mod tests {
         Options::from_text(text, Path::new(FILE))?.resolve(&machine)
     }
 
+    const CHANNELS: &str = include_str!("../../../../docs/channels.md");
+
+    /// The TOML files of a page, in their order.
+    fn files_of(page: &str) -> Vec<&str> {
+        page.split("```toml\n")
+            .skip(1)
+            .map(|rest| rest.split_once("```").expect("its end").0)
+            .collect()
+    }
+
+    #[test]
+    fn the_recipes_let_in_whom_they_say() {
+        let files = files_of(CHANNELS);
+        let recipe = |index: usize| resolve(files[index]).expect("a recipe is a whole file");
+        let allowed = |config: &Config, channel: &str| {
+            let options = config.settings.namespaces.check_name(channel).unwrap();
+            let (subscribe, publish) = (options.subscribe, options.publish);
+            // An anonymous client, a user, and a user who has subscribed.
+            [
+                subscribe.allows(true, false),
+                subscribe.allows(false, false),
+                publish.allows(false, false),
+                publish.allows(false, true),
+            ]
+        };
+        let news = recipe(0);
+        assert_eq!(allowed(&news, "news:world"), [true, true, false, false]);
+        let room = recipe(1);
+        assert_eq!(allowed(&room, "room:lobby"), [false, true, false, true]);
+        // The server subscribes users to their own channels. Nobody does so by command.
+        let own = recipe(2);
+        assert_eq!(allowed(&own, "me:#42"), [false; 4]);
+        for config in [news, room, own] {
+            assert_eq!(config.remarks, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn the_chat_to_build_lets_in_users_alone() {
+        let page = include_str!("../../../../docs/build-a-chat.md");
+        let config = resolve(files_of(page)[0]).unwrap();
+        assert_eq!(config.remarks, [""; 0]);
+        assert!(!config.settings.client.allow_anonymous_connect_without_token);
+        let room = config.settings.namespaces.check_name("room:lobby").unwrap();
+        assert!(room.subscribe.allows(false, false) && !room.subscribe.allows(true, false));
+        assert_eq!(room.data_format, DataFormat::JsonObject);
+    }
+
     #[test]
     fn the_documented_example_is_good() {
-        let page = include_str!("../../../../docs/channels.md");
-        let (_, rest) = page.split_once("```toml\n").expect("an example");
-        let (example, _) = rest.split_once("```").expect("its end");
+        let example = files_of(CHANNELS)[3];
         let config = resolve(example).unwrap();
         assert_eq!(config.limits.history_bytes_max, 256 << 20);
         let namespaces = &config.settings.namespaces;
@@ -442,7 +488,7 @@ mod tests {
     #[test]
     fn every_key_is_documented() {
         let pages = [
-            include_str!("../../../../docs/channels.md"),
+            CHANNELS,
             include_str!("../../../../docs/application.md"),
             include_str!("../../../../docs/tokens.md"),
         ];
