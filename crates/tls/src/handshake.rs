@@ -1,0 +1,236 @@
+//! A handshake, made by rustls, and how it ends: as [`Records`], or as [`Legacy`] with a peer that speaks TLS 1.2.
+
+use rustls::kernel::KernelConnection;
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
+use rustls::{HandshakeKind, ProtocolVersion};
+
+use crate::alert::{Alert, Fault};
+use crate::encoding::{Encoded, write};
+use crate::end::End;
+use crate::header::{Header, RECORD_MAX};
+use crate::legacy::Legacy;
+use crate::records::Records;
+use crate::secrets::Traffic;
+use crate::suite::{Suite, key_and_nonce};
+
+/// Bytes of records that wait for the rest of their message. Chains of certificates are the longest messages, of some 10 KB.
+const WAITING_MAX: usize = 4 * RECORD_MAX;
+
+/// A connection until its keys are known. It costs some 3 KB, so its owner bounds how many there are, and for how long.
+pub struct Handshake<E> {
+    connection: Box<E>,
+    /// Records that rustls has not taken: their message continues in the next one.
+    waiting: Vec<u8>,
+    traffic: Traffic,
+    /// Whether this end has said something: what it says then may have to be encrypted.
+    has_spoken: bool,
+}
+
+/// A handshake that goes on, or the connection that it made.
+pub enum Progress<E: End> {
+    /// The next record is needed.
+    Continues(Handshake<E>),
+    /// The keys are known.
+    Ends(Box<Established<E>>),
+}
+
+/// A connection whose handshake has ended.
+pub struct Established<E: End> {
+    /// What protects it from now on.
+    pub protection: Protection<E>,
+    /// The protocol that both ends chose (RFC 7301).
+    pub alpn: Option<Vec<u8>>,
+    /// The peer's certificates in DER, its own first. Empty without any.
+    pub certificates: Vec<Vec<u8>>,
+    /// Whether a ticket spared the signature.
+    pub is_resumed: bool,
+}
+
+/// What protects a connection behind its handshake.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once in a connection's life, out of a box"
+)]
+pub enum Protection<E: End> {
+    /// TLS 1.3.
+    Records {
+        /// Seals and opens everything from now on.
+        records: Records,
+        /// What a client needs to keep the tickets that come, at 0.8 KB. A server drops it.
+        tickets: KernelConnection<E::Data>,
+    },
+    /// TLS 1.2, for which rustls stays.
+    Legacy(Legacy<E>),
+}
+
+/// Why a handshake failed. The alert for the peer is behind the other answers already.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeFailed {
+    /// The peer sent something else than a handshake, or one that we do not accept.
+    #[error(transparent)]
+    Refused(#[from] rustls::Error),
+    /// A message of the peer does not end.
+    #[error("a message of the handshake has more than {WAITING_MAX} bytes")]
+    TooLong,
+    /// The peer closed before the end.
+    #[error("the peer closed during the handshake")]
+    Closed,
+    /// The configuration has another log of keys than [`Secrets`](crate::Secrets), or does not allow secrets to be extracted. Or the
+    /// secrets are not those that rustls uses: then going on would send what nobody reads.
+    #[error("the keys of a handshake could not be taken over")]
+    Keys,
+}
+
+impl<E: End> Handshake<E> {
+    /// Begins a handshake, and writes what this end says first behind what is in `answers`.
+    ///
+    /// The configuration of `connection` needs [`Secrets`](crate::Secrets) as its `key_log`, and `enable_secret_extraction`. It allows
+    /// no early data: a record of it could be played twice (RFC 8446, 8).
+    ///
+    /// # Errors
+    ///
+    /// A configuration that rustls refuses.
+    pub fn new(connection: E, answers: &mut Vec<u8>) -> Result<Self, HandshakeFailed> {
+        let mut handshake = Self {
+            connection: Box::new(connection),
+            waiting: Vec::new(),
+            traffic: Traffic::default(),
+            has_spoken: false,
+        };
+        handshake.process(answers)?;
+        Ok(handshake)
+    }
+
+    /// Bytes of the first whole record in `input`: nothing before it has come.
+    ///
+    /// # Errors
+    ///
+    /// Bytes that are no record, for example a request of HTTP without TLS.
+    pub fn record(input: &[u8]) -> Result<Option<usize>, Fault> {
+        let whole = Header::read(input)?.map(Header::whole);
+        Ok(whole.filter(|whole| input.len() >= *whole))
+    }
+
+    /// Takes one whole record of the peer, and writes answers behind what is in `answers`.
+    ///
+    /// One record, because of rustls: to a `KeyUpdate` that follows the peer's `Finished` in one buffer it makes an answer that nobody
+    /// would send, and changes its key.
+    ///
+    /// # Errors
+    ///
+    /// The end of the connection, once `answers` have left.
+    pub fn receive(
+        mut self,
+        record: &[u8],
+        answers: &mut Vec<u8>,
+    ) -> Result<Progress<E>, HandshakeFailed> {
+        debug_assert_eq!(
+            Self::record(record),
+            Ok(Some(record.len())),
+            "one whole record"
+        );
+        if self.waiting.len() + record.len() > WAITING_MAX {
+            self.take_alert(answers);
+            return Err(HandshakeFailed::TooLong);
+        }
+        self.waiting.extend_from_slice(record);
+        match self.process(answers) {
+            Ok(true) => self
+                .take_over()
+                .map(|established| Progress::Ends(Box::new(established))),
+            Ok(false) => Ok(Progress::Continues(self)),
+            Err(failed) => {
+                self.take_alert(answers);
+                Err(failed)
+            }
+        }
+    }
+
+    /// Lets rustls work on what waits. True when application data may be sent: the handshake has ended.
+    fn process(&mut self, answers: &mut Vec<u8>) -> Result<bool, HandshakeFailed> {
+        loop {
+            Traffic::listen();
+            let UnbufferedStatus { discard, state } = self.connection.process(&mut self.waiting);
+            self.traffic.hear();
+            let step = match state {
+                Ok(ConnectionState::EncodeTlsData(mut message)) => {
+                    write(answers, |room| Encoded::from(message.encode(room)));
+                    self.has_spoken = true;
+                    Ok(None)
+                }
+                Ok(ConnectionState::TransmitTlsData(message)) => {
+                    message.done();
+                    Ok(None)
+                }
+                Ok(ConnectionState::BlockedHandshake) => Ok(Some(false)),
+                Ok(ConnectionState::WriteTraffic(_)) => Ok(Some(true)),
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                    Err(HandshakeFailed::Closed)
+                }
+                // Data before the end of a handshake, which no configuration of ours allows.
+                Ok(_) => Err(HandshakeFailed::Keys),
+                Err(error) => Err(error.into()),
+            };
+            self.waiting.drain(..discard);
+            if let Some(has_ended) = step? {
+                return Ok(has_ended);
+            }
+        }
+    }
+
+    /// Writes the alert that rustls has queued. It must not read any more, so it is asked only while it has something.
+    fn take_alert(&mut self, answers: &mut Vec<u8>) {
+        let start = answers.len();
+        while self.connection.state().wants_write() {
+            let Ok(ConnectionState::EncodeTlsData(mut alert)) =
+                self.connection.process(&mut []).state
+            else {
+                break;
+            };
+            write(answers, |room| Encoded::from(alert.encode(room)));
+        }
+        // rustls queues none about a message whose length is wrong.
+        if answers.len() == start && !self.has_spoken {
+            answers.extend_from_slice(&[21, 3, 3, 0, 2]);
+            answers.extend_from_slice(&Alert::DECODE_ERROR.message());
+        }
+    }
+
+    fn take_over(self) -> Result<Established<E>, HandshakeFailed> {
+        let state = self.connection.state();
+        let alpn = state.alpn_protocol().map(<[u8]>::to_vec);
+        let certificates = state
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|each| each.to_vec())
+            .collect();
+        let is_resumed = matches!(state.handshake_kind(), Some(HandshakeKind::Resumed));
+        // No message may continue behind the last one: its rest would be under another key (RFC 8446, 5.1).
+        if !self.waiting.is_empty() {
+            return Err(HandshakeFailed::Keys);
+        }
+        let protection = if state.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+            records(*self.connection, &self.traffic).ok_or(HandshakeFailed::Keys)?
+        } else {
+            Protection::Legacy(Legacy::new(self.connection))
+        };
+        Ok(Established {
+            protection,
+            alpn,
+            certificates,
+            is_resumed,
+        })
+    }
+}
+
+/// Makes the record stage of the secrets that were heard, if they give the keys that rustls extracts.
+fn records<E: End>(connection: E, traffic: &Traffic) -> Option<Protection<E>> {
+    let suite = Suite::of(connection.state().negotiated_cipher_suite()?.suite())?;
+    let (extracted, tickets) = connection.into_secrets().ok()?;
+    let (read, write) = E::SIDE.secrets(traffic)?;
+    let (rx, tx) = (&extracted.rx, &extracted.tx);
+    let records = Records::new(E::SIDE, suite, (read, rx.0), (write, tx.0)).ok()?;
+    let is_same = records.has_keys(key_and_nonce(&rx.1)?, key_and_nonce(&tx.1)?);
+    is_same.then_some(Protection::Records { records, tickets })
+}
