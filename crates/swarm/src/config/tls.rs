@@ -6,6 +6,7 @@ use crate::engine::flows::plan::{FlowsPlan, Route};
 use crate::engine::tls::{Tickets, TlsPlan};
 use crate::files::read_bounded;
 use crate::protocol::{Protocol, Scheme};
+use myriad_tls::Secrets;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -163,11 +164,15 @@ impl Tls {
             first.alpn_protocols = vec![b"http/1.1".to_vec()];
         }
         first.resumption = Resumption::disabled();
+        // Behind its handshake a connection is served by a record stage, which takes over its keys.
+        first.key_log = Arc::new(Secrets);
+        first.enable_secret_extraction = true;
         if !self.is_resuming {
             let config = Arc::new(first);
             return Ok(TlsPlan {
                 again: Arc::clone(&config),
                 first: config,
+                is_resuming: false,
             });
         }
         let (new, known) = Tickets::both(clients);
@@ -177,6 +182,7 @@ impl Tls {
         Ok(TlsPlan {
             first: Arc::new(first),
             again: Arc::new(again),
+            is_resuming: true,
         })
     }
 

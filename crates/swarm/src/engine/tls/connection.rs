@@ -1,229 +1,388 @@
 //! The TLS of one connection: ciphertext and plaintext, in and out. No socket.
 //!
 //! * **in**: [`Connection::receive`] takes what came from the socket, and appends the plaintext of all whole records;
-//! * **out**: [`Connection::encrypt`] and [`Connection::close_notify`] append ciphertext. What the protocol itself has to send
-//!   is in `output`: parts of the handshake, answers to key updates, alerts.
+//! * **out**: [`Connection::encrypt`] and [`Connection::close_notify`] append ciphertext. Messages of the protocol itself wait in
+//!   [`Connection::output`]: parts of the handshake, answers to key updates, alerts.
 //!
-//! An idle connection keeps nothing beside what rustls needs: a record that has not come whole and ciphertext that is not sent
-//! have memory for as long as they exist.
+//! An idle connection of TLS 1.3 keeps its record state alone. Buffers and the place where tickets go exist for as long as they
+//! are needed.
 
-use std::sync::Arc;
-use tokio_rustls::rustls::client::UnbufferedClientConnection;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::unbuffered::{
-    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
+use myriad_tls::{
+    Alert, Content, Established, Fault, Handshake, HandshakeFailed, Heard, Legacy, LegacyFailed,
+    Opened, Progress, Protection, Records,
 };
-use tokio_rustls::rustls::{ClientConfig, Error, HandshakeKind, ProtocolVersion};
+use std::sync::Arc;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::Error;
+use tokio_rustls::rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use tokio_rustls::rustls::kernel::KernelConnection;
+use tokio_rustls::rustls::pki_types::ServerName;
 
-/// A record has at most this much more than its plaintext: header, explicit nonce, type and tag. The rest is room for padding,
-/// which nobody adds here.
-const RECORD_BYTES_MORE: usize = 64;
+type Client = UnbufferedClientConnection;
 
-/// Largest plaintext of a record (RFC 8446, section 5.1).
-const RECORD_BYTES_MAX: usize = 1 << 14;
+/// Bytes of the header of a message: its type and its length (RFC 8446, section 4).
+const MESSAGE_HEADER_BYTES: usize = 4;
 
 /// One connection.
 pub(super) struct Connection {
-    tls: UnbufferedClientConnection,
-    /// The beginning of a record, or of a message of the handshake, that has not come whole.
-    input: Vec<u8>,
+    stage: Stage,
+    /// Where tickets go that still may come.
+    tickets: Option<Box<KernelConnection<ClientConnectionData>>>,
+    buffers: Option<Box<Buffers>>,
+}
+
+// What an idle terminal with TLS costs, beside its place in the socket reactor.
+const _: () = assert!(size_of::<Connection>() <= 232);
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is what connections are for nearly all of their time"
+)]
+enum Stage {
+    Handshaking(Box<Handshake<Client>>),
+    Open(Records),
+    Legacy(Box<Legacy<Client>>),
     /// It cannot go on.
-    is_failed: bool,
+    Failed,
+}
+
+#[derive(Default)]
+struct Buffers {
+    /// The beginning of a record that has not come whole.
+    input: Vec<u8>,
     /// Ciphertext that the socket has not taken.
-    pub(super) output: Vec<u8>,
+    output: Vec<u8>,
+    early: Early,
+}
+
+/// Input that came before the caller registered.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Early {
+    pub plain: Vec<u8>,
+    /// An errno, or 0 for a goodbye.
+    pub end: Option<i32>,
+}
+
+impl Buffers {
+    fn is_empty(&self) -> bool {
+        self.input.is_empty() && self.output.is_empty() && self.early == Early::default()
+    }
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionFailed {
+    #[error(transparent)]
+    Handshake(#[from] HandshakeFailed),
+    #[error(transparent)]
+    Record(#[from] Fault),
+    #[error(transparent)]
+    Legacy(#[from] LegacyFailed),
+    #[error("{0}")]
+    Ticket(Error),
+    #[error("the peer gave up with alert {}", .0.0)]
+    Alert(Alert),
+    /// Its keys are used up, or it has failed before.
+    #[error("the connection cannot go on")]
+    Over,
 }
 
 /// What a piece of input amounts to, beside its plaintext.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Received {
-    /// Plaintext may be sent.
-    pub is_established: bool,
+    /// The handshake is over, and whether it was an abbreviated one.
+    pub established: Option<bool>,
     /// The peer has said that it sends no more.
     pub is_closed: bool,
 }
 
 impl Connection {
-    /// Begins a handshake: the first message is in `output`.
-    pub(super) fn new(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self, Error> {
+    /// Begins a handshake: its first message is in the output.
+    pub(super) fn new(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Self, ConnectionFailed> {
         let mut connection = Self {
-            tls: UnbufferedClientConnection::new(config, name)?,
-            input: Vec::new(),
-            is_failed: false,
-            output: Vec::new(),
+            stage: Stage::Failed,
+            tickets: None,
+            buffers: None,
         };
-        connection.receive(&mut [], &mut Vec::new())?;
+        let client = Client::new(config, name).map_err(HandshakeFailed::from)?;
+        let handshake = connection.answering(|output| Handshake::new(client, output))?;
+        connection.stage = Stage::Handshaking(Box::new(handshake));
         Ok(connection)
-    }
-
-    /// Whether the handshake was an abbreviated one.
-    pub(super) fn is_resumed(&self) -> bool {
-        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Whether the peer speaks TLS 1.2.
     pub(super) fn is_tls12(&self) -> bool {
-        self.tls.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+        matches!(self.stage, Stage::Legacy(_))
     }
 
     /// Bytes of a record that has not come whole.
     pub(super) fn incomplete_bytes(&self) -> usize {
-        self.input.len()
+        self.buffers
+            .as_ref()
+            .map_or(0, |buffers| buffers.input.len())
     }
 
-    /// Memory for what is incomplete or unsent.
+    /// Ciphertext that the socket has not taken.
+    pub(super) fn output(&self) -> &[u8] {
+        self.buffers.as_ref().map_or(&[], |buffers| &buffers.output)
+    }
+
+    /// Keeps ciphertext that the socket did not take.
+    pub(super) fn keep_output(&mut self, ciphertext: &[u8]) {
+        self.answering(|output| output.extend_from_slice(ciphertext));
+    }
+
+    /// The socket took so many bytes of the output.
+    pub(super) fn note_sent(&mut self, count: usize) {
+        self.answering(|output| {
+            output.drain(..count);
+        });
+    }
+
+    /// The output, which nobody keeps any more.
+    pub(super) fn take_output(&mut self) -> Vec<u8> {
+        self.answering(std::mem::take)
+    }
+
+    /// Memory for what is incomplete or unsent, and for tickets.
     #[cfg(test)]
-    pub(super) fn buffer_bytes(&self) -> usize {
-        self.input.capacity() + self.output.capacity()
+    pub(super) fn has_buffers(&self) -> bool {
+        self.buffers.is_some() || self.tickets.is_some()
     }
 
-    /// Takes ciphertext in its order, and appends what it says to `plain`. It is changed in place.
+    /// Lets `write` change the output, which exists while it has something.
+    fn answering<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.buffering(|buffers| write(&mut buffers.output))
+    }
+
+    /// Lets `change` change the buffers, which exist while one of them has something.
+    fn buffering<T>(&mut self, change: impl FnOnce(&mut Buffers) -> T) -> T {
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let result = change(&mut buffers);
+        if !buffers.is_empty() {
+            self.buffers = Some(buffers);
+        }
+        result
+    }
+
+    /// Lets `change` change what came before the caller registered.
+    pub(super) fn change_early(&mut self, change: impl FnOnce(&mut Early)) {
+        self.buffering(|buffers| change(&mut buffers.early));
+    }
+
+    /// What came before the caller registered, if anything did.
+    pub(super) fn take_early(&mut self) -> Option<Early> {
+        let early = self.buffering(|buffers| std::mem::take(&mut buffers.early));
+        (early != Early::default()).then_some(early)
+    }
+
+    /// Whether anything came before the caller registered.
+    pub(super) fn has_early(&self) -> bool {
+        let buffers = self.buffers.as_ref();
+        buffers.is_some_and(|buffers| buffers.early != Early::default())
+    }
+
+    /// Takes ciphertext in its order, and appends what it says to `plain`. It is changed in place. Tickets are kept if
+    /// `is_resuming`.
     ///
     /// # Errors
-    /// The connection cannot go on. `output` then ends with the alert for the peer.
+    /// The connection cannot go on. The output then ends with the alert for the peer.
     pub(super) fn receive(
         &mut self,
         ciphertext: &mut [u8],
         plain: &mut Vec<u8>,
-    ) -> Result<Received, Error> {
-        if self.input.is_empty() {
-            let (taken, received) = self.process(ciphertext, plain);
-            // A connection that has failed, or whose peer has closed, reads no more.
-            if matches!(received, Ok(received) if !received.is_closed) {
-                self.input.extend_from_slice(&ciphertext[taken..]);
-            }
-            return received;
-        }
-        let mut input = std::mem::take(&mut self.input);
-        input.extend_from_slice(ciphertext);
-        let (taken, received) = self.process(&mut input, plain);
-        if matches!(received, Ok(received) if !received.is_closed) && taken < input.len() {
+        is_resuming: bool,
+    ) -> Result<Received, ConnectionFailed> {
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let Buffers { input, output, .. } = &mut *buffers;
+        let mut received = Received {
+            established: None,
+            is_closed: false,
+        };
+        let mut take = |bytes: &mut [u8]| self.take(bytes, plain, output, &mut received);
+        let result = if input.is_empty() {
+            let (taken, result) = take(ciphertext);
+            input.extend_from_slice(&ciphertext[taken..]);
+            result
+        } else {
+            input.extend_from_slice(ciphertext);
+            let (taken, result) = take(input);
             input.drain(..taken);
-            self.input = input;
+            result
+        };
+        // A connection that has failed, or whose peer has closed, reads no more.
+        if result.is_err() || received.is_closed || input.is_empty() {
+            *input = Vec::new();
         }
-        received
+        if !buffers.is_empty() {
+            self.buffers = Some(buffers);
+        }
+        if result.is_err() {
+            self.stage = Stage::Failed;
+        }
+        if result.is_err() || !is_resuming {
+            self.tickets = None;
+        }
+        result.map(|()| received)
     }
 
-    /// Has rustls read until it needs more. Returns how many bytes it is done with.
-    fn process(
+    /// Takes whole records from the start of `input`. Says how many bytes they had.
+    fn take(
         &mut self,
         input: &mut [u8],
         plain: &mut Vec<u8>,
-    ) -> (usize, Result<Received, Error>) {
+        output: &mut Vec<u8>,
+        received: &mut Received,
+    ) -> (usize, Result<(), ConnectionFailed>) {
         let mut taken = 0;
-        let mut received = Received {
-            is_established: false,
-            is_closed: false,
-        };
-        let error = loop {
-            let UnbufferedStatus { mut discard, state } =
-                self.tls.process_tls_records(&mut input[taken..]);
-            let mut is_done = false;
-            match state {
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(record) = traffic.next_record() {
-                        match record {
-                            Ok(record) => {
-                                discard += record.discard;
-                                plain.extend_from_slice(record.payload);
-                            }
-                            Err(error) => return (taken, Err(error)),
-                        }
-                    }
-                }
-                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.output),
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::PeerClosed) => received.is_closed = true,
-                Ok(ConnectionState::WriteTraffic(_)) => {
-                    received.is_established = true;
-                    is_done = true;
-                }
-                // Blocked, or closed by both sides.
-                Ok(_) => is_done = true,
-                Err(error) => break error,
+        while !received.is_closed {
+            let rest = &mut input[taken..];
+            let whole = match Handshake::<Client>::record(rest) {
+                Ok(Some(whole)) => whole,
+                Ok(None) => return (taken, Ok(())),
+                Err(fault) => return (taken, Err(self.fail(fault, output))),
+            };
+            if let Err(failed) = self.take_record(&mut rest[..whole], plain, output, received) {
+                return (taken, Err(failed));
             }
-            taken += discard;
-            if is_done {
-                return (taken, Ok(received));
-            }
-        };
-        self.is_failed = true;
-        self.take_alert();
-        (taken, Err(error))
+            taken += whole;
+        }
+        (taken, Ok(()))
     }
 
-    /// Takes what rustls has to say after an error. It must not read any more, so it is asked only while it has something.
-    fn take_alert(&mut self) {
-        while self.tls.wants_write() {
-            match self.tls.process_tls_records(&mut []).state {
-                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.output),
-                _ => return,
+    fn take_record(
+        &mut self,
+        record: &mut [u8],
+        plain: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+        received: &mut Received,
+    ) -> Result<(), ConnectionFailed> {
+        match std::mem::replace(&mut self.stage, Stage::Failed) {
+            Stage::Handshaking(handshake) => match handshake.receive(record, output)? {
+                Progress::Continues(handshake) => {
+                    self.stage = Stage::Handshaking(Box::new(handshake));
+                }
+                Progress::Ends(established) => {
+                    received.established = Some(established.is_resumed);
+                    self.establish(*established);
+                }
+            },
+            Stage::Open(records) => {
+                self.stage = Stage::Open(records);
+                received.is_closed = self.open(record, plain, output)?;
             }
+            Stage::Legacy(mut legacy) => {
+                received.is_closed = legacy.open(record, plain, output)? == Heard::Closed;
+                self.stage = Stage::Legacy(legacy);
+            }
+            Stage::Failed => return Err(ConnectionFailed::Over),
         }
+        Ok(())
+    }
+
+    fn establish(&mut self, established: Established<Client>) {
+        self.stage = match established.protection {
+            Protection::Records { records, tickets } => {
+                self.tickets = Some(Box::new(tickets));
+                Stage::Open(records)
+            }
+            Protection::Legacy(legacy) => Stage::Legacy(Box::new(legacy)),
+        };
+    }
+
+    /// Opens a record of TLS 1.3. True if the peer sends no more.
+    fn open(
+        &mut self,
+        record: &mut [u8],
+        plain: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+    ) -> Result<bool, ConnectionFailed> {
+        let Stage::Open(records) = &mut self.stage else {
+            return Err(ConnectionFailed::Over);
+        };
+        let content = match records.open(record) {
+            Ok(Opened::Record { content, .. }) => content,
+            Ok(Opened::Incomplete) => Content::Nothing,
+            Err(fault) => return Err(self.fail(fault, output)),
+        };
+        records.answer(output);
+        match content {
+            Content::Data(range) => {
+                plain.extend_from_slice(&record[range]);
+                // Servers send their tickets before anything else.
+                self.tickets = None;
+            }
+            Content::Tickets(range) => self.keep_tickets(&record[range], output)?,
+            Content::Nothing => {}
+            Content::Closed => return Ok(true),
+            Content::Alert(alert) => return Err(ConnectionFailed::Alert(alert)),
+        }
+        Ok(false)
+    }
+
+    /// Keeps the tickets of whole messages.
+    fn keep_tickets(
+        &mut self,
+        mut messages: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<(), ConnectionFailed> {
+        let Some(mut tickets) = self.tickets.take() else {
+            return Ok(());
+        };
+        while let Some((header, rest)) = messages.split_first_chunk::<MESSAGE_HEADER_BYTES>() {
+            let length = u32::from_be_bytes([0, header[1], header[2], header[3]]) as usize;
+            let (ticket, rest) = rest.split_at(length.min(rest.len()));
+            if let Err(error) = tickets.handle_new_session_ticket(ticket) {
+                if let Stage::Open(records) = &mut self.stage {
+                    records.seal_alert(Alert::DECODE_ERROR, output);
+                }
+                return Err(ConnectionFailed::Ticket(error));
+            }
+            messages = rest;
+        }
+        self.tickets = Some(tickets);
+        Ok(())
+    }
+
+    /// Appends the alert about a record.
+    fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) -> ConnectionFailed {
+        if let Stage::Open(records) = &mut self.stage {
+            records.seal_alert(fault.alert(), output);
+        }
+        fault.into()
     }
 
     /// Appends records with this plaintext to `out`, behind what the protocol has to send before.
     ///
     /// # Errors
     /// The connection cannot go on: its keys are used up, or it is not established.
-    pub(super) fn encrypt(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        let records = plain.len().div_ceil(RECORD_BYTES_MAX);
-        let needed = plain.len() + records * RECORD_BYTES_MORE;
-        self.write(needed, out, |traffic, room| traffic.encrypt(plain, room))
-    }
-
-    /// Appends the record that says that nothing more will be sent.
-    ///
-    /// # Errors
-    /// As [`Self::encrypt`].
-    pub(super) fn close_notify(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.write(RECORD_BYTES_MORE, out, |traffic, room| {
-            traffic.queue_close_notify(room)
-        })
-    }
-
-    /// Appends what `write` makes of so much room.
-    fn write<F>(&mut self, needed: usize, out: &mut Vec<u8>, mut write: F) -> Result<(), Error>
-    where
-        F: FnMut(&mut WriteTraffic<'_, ClientSide>, &mut [u8]) -> Result<usize, EncryptError>,
-    {
-        if self.is_failed {
-            return Err(Error::HandshakeNotComplete);
-        }
-        loop {
-            // What is incomplete stays so. But rustls may remember where in it a message begins.
-            match self.tls.process_tls_records(&mut self.input).state? {
-                ConnectionState::EncodeTlsData(data) => encode(data, out),
-                ConnectionState::TransmitTlsData(data) => data.done(),
-                ConnectionState::PeerClosed => {}
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    let at = out.len();
-                    out.resize(at + needed, 0);
-                    let mut written = write(&mut traffic, &mut out[at..]);
-                    if let Err(EncryptError::InsufficientSize(size)) = &written {
-                        out.resize(at + size.required_size, 0);
-                        written = write(&mut traffic, &mut out[at..]);
-                    }
-                    out.truncate(at + written.as_ref().map_or(0, |bytes| *bytes));
-                    return match written {
-                        Ok(_) => Ok(()),
-                        Err(_) => Err(Error::EncryptError),
-                    };
-                }
-                _ => return Err(Error::HandshakeNotComplete),
+    pub(super) fn encrypt(
+        &mut self,
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ConnectionFailed> {
+        match &mut self.stage {
+            Stage::Open(records) => {
+                records.seal(plain, out);
+                Ok(())
             }
+            Stage::Legacy(legacy) => {
+                let is_sealed = legacy.seal(plain, out);
+                is_sealed.then_some(()).ok_or(ConnectionFailed::Over)
+            }
+            Stage::Handshaking(_) | Stage::Failed => Err(ConnectionFailed::Over),
         }
     }
-}
 
-type ClientSide = tokio_rustls::rustls::client::ClientConnectionData;
-
-/// Appends a message of the protocol itself.
-fn encode(mut data: EncodeTlsData<'_, ClientSide>, out: &mut Vec<u8>) {
-    let at = out.len();
-    // The message's size is known by asking for no room.
-    if let Err(EncodeError::InsufficientSize(size)) = data.encode(&mut []) {
-        out.resize(at + size.required_size, 0);
-        let written = data.encode(&mut out[at..]);
-        written.expect("it has the room that it asked for");
+    /// Appends the record that says that nothing more will be sent, if the connection can say so.
+    pub(super) fn close_notify(&mut self, out: &mut Vec<u8>) {
+        match &mut self.stage {
+            Stage::Open(records) => records.seal_alert(Alert::CLOSE_NOTIFY, out),
+            Stage::Legacy(legacy) => legacy.close(out),
+            Stage::Handshaking(_) | Stage::Failed => {}
+        }
     }
 }

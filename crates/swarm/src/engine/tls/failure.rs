@@ -1,5 +1,7 @@
 //! What can go wrong with TLS, by kind.
 
+use super::connection::ConnectionFailed;
+use myriad_tls::{HandshakeFailed, LegacyFailed};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tokio_rustls::rustls::{CertificateError, Error};
@@ -33,6 +35,22 @@ pub enum TlsFailure {
     Truncated,
     /// The server gave up with this alert (RFC 8446, section 6).
     Alert(u8),
+}
+
+impl ConnectionFailed {
+    /// The kind of the failure.
+    pub(super) fn kind(&self) -> TlsFailure {
+        match self {
+            Self::Handshake(HandshakeFailed::Refused(error))
+            | Self::Legacy(LegacyFailed::Refused(error))
+            | Self::Ticket(error) => TlsFailure::of(error),
+            Self::Handshake(HandshakeFailed::Closed) => TlsFailure::Ended,
+            Self::Alert(alert) => TlsFailure::Alert(alert.0),
+            Self::Handshake(_) | Self::Record(_) | Self::Legacy(_) | Self::Over => {
+                TlsFailure::Invalid
+            }
+        }
+    }
 }
 
 /// The kinds without a number, in the order of [`TlsFailure::errno`].

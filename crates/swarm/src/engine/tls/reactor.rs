@@ -38,7 +38,7 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
             None => self.sockets.register(self.inner(socket), token),
             Some(link) => {
                 link.is_registered = true;
-                if !link.early.is_empty() || link.early_end.is_some() {
+                if link.connection.has_early() {
                     self.resumed.push(token);
                 }
             }
@@ -72,7 +72,7 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
             Some(link) => {
                 link.is_writable_wanted = true;
                 // While output is kept, that has been asked for already.
-                if link.connection.output.is_empty() {
+                if link.connection.output().is_empty() {
                     self.sockets.notify_writable(self.inner(socket), token);
                 }
             }

@@ -1,6 +1,6 @@
 //! From the sockets to the terminals.
 
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionFailed, Early};
 use super::figures::Handshake;
 use super::{ABRUPT_END, Link, Stage, TlsFailure, TlsLink, TlsReactor};
 use crate::engine::plan::PlannedTarget;
@@ -9,7 +9,6 @@ use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Token};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use tokio_rustls::rustls::Error;
 
 /// Bytes that are kept of an answer in plain text.
 const SAID_BYTES_MAX: usize = 200;
@@ -86,14 +85,12 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             Ok(connection) => {
                 let link = TlsLink {
                     connection,
-                    early: Vec::new(),
                     began: self.micros(),
                     socket,
                     generation,
                     stage: Stage::Handshaking,
                     is_registered: false,
                     is_writable_wanted: false,
-                    early_end: None,
                 };
                 self.links[token.index as usize] = Link::Tls(Box::new(link));
                 self.sockets.register(socket, token);
@@ -102,7 +99,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             Err(error) => {
                 self.sockets.close(socket, token, Close::Reset);
                 self.links[token.index as usize] = Link::None;
-                let failure = TlsFailure::of(&error);
+                let failure = error.kind();
                 self.keep_example(failure, token, &error.to_string());
                 let errno = failure.errno();
                 out.list.push(Completion::ConnectFailed { token, errno });
@@ -112,6 +109,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
 
     /// Gives ciphertext to its connection, and reports what it says.
     fn decrypt(&mut self, token: Token, bytes: &mut [u8], out: &mut Completions) {
+        let is_resuming = self.plan.tls.as_ref().is_some_and(|tls| tls.is_resuming);
         let Some(link) = self.tls(token) else { return };
         if link.stage == Stage::Ended {
             return;
@@ -123,16 +121,20 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             return self.fail_plain(token, bytes, out);
         }
         // What waits for the socket is sent when that takes bytes again.
-        let is_waiting = !link.connection.output.is_empty();
+        let is_waiting = !link.connection.output().is_empty();
         let start = out.buffer.len();
-        let plain = if link.is_registered {
-            &mut out.buffer
-        } else {
-            &mut link.early
+        let mut early = Vec::new();
+        let plain = match link.is_registered {
+            true => &mut out.buffer,
+            false => &mut early,
         };
-        let received = link.connection.receive(bytes, plain);
+        let received = link.connection.receive(bytes, plain, is_resuming);
+        if !early.is_empty() {
+            let keep = |kept: &mut Early| kept.plain.append(&mut early);
+            link.connection.change_early(keep);
+        }
         let incomplete = link.connection.incomplete_bytes();
-        let is_speaking = !is_waiting && !link.connection.output.is_empty();
+        let is_speaking = !is_waiting && !link.connection.output().is_empty();
         report(token, start, out);
         self.incomplete_bytes = self.incomplete_bytes - incomplete_before + incomplete;
         if is_speaking {
@@ -146,8 +148,8 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             let text = "records that were begun and not finished fill the memory for them";
             return self.end_with(token, TlsFailure::Unfinished, text, out);
         }
-        if is_handshaking && received.is_established {
-            self.establish(token, out);
+        if let Some(is_resumed) = received.established {
+            self.establish(token, is_resumed, out);
         }
         if received.is_closed {
             self.end(token, 0, out);
@@ -155,13 +157,13 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     }
 
     /// The handshake is over.
-    fn establish(&mut self, token: Token, out: &mut Completions) {
+    fn establish(&mut self, token: Token, is_resumed: bool, out: &mut Completions) {
         let now = self.micros();
         let Some(link) = self.tls(token) else { return };
         link.stage = Stage::Established;
         let handshake = Handshake {
             micros: now.wrapping_sub(link.began),
-            is_resumed: link.connection.is_resumed(),
+            is_resumed,
             is_tls12: link.connection.is_tls12(),
         };
         self.handshakes.push(handshake);
@@ -180,8 +182,8 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     }
 
     /// A connection cannot go on.
-    fn fail(&mut self, token: Token, error: &Error, out: &mut Completions) {
-        self.end_with(token, TlsFailure::of(error), &error.to_string(), out);
+    fn fail(&mut self, token: Token, error: &ConnectionFailed, out: &mut Completions) {
+        self.end_with(token, error.kind(), &error.to_string(), out);
     }
 
     fn end_with(&mut self, token: Token, failure: TlsFailure, text: &str, out: &mut Completions) {
@@ -247,14 +249,15 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         if link.is_registered {
             out.list.push(end_of(token, errno));
         } else {
-            link.early_end = Some(errno);
+            link.connection
+                .change_early(|early| early.end = Some(errno));
         }
     }
 
     /// Ends a connection that was never established. Its alert, if there is one, goes out before.
     fn give_up(&mut self, token: Token, errno: i32, out: &mut Completions) {
         let Some(link) = self.tls(token) else { return };
-        let (socket, output) = (link.socket, std::mem::take(&mut link.connection.output));
+        let (socket, output) = (link.socket, link.connection.take_output());
         self.forget(token.index);
         if !output.is_empty() {
             self.sockets.send_batch(&mut [SendOp::new(socket, &output)]);
@@ -283,7 +286,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         }
         self.speak(&[token.index]);
         let Some(link) = self.tls(token) else { return };
-        if link.connection.output.is_empty() && std::mem::take(&mut link.is_writable_wanted) {
+        if link.connection.output().is_empty() && std::mem::take(&mut link.is_writable_wanted) {
             out.list.push(Completion::Writable { token });
         }
     }
@@ -294,12 +297,13 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             let Some(link) = self.tls(token) else {
                 continue;
             };
+            let Some(early) = link.connection.take_early() else {
+                continue;
+            };
             let start = out.buffer.len();
-            out.buffer.append(&mut link.early);
-            link.early = Vec::new();
-            let end = link.early_end.take();
+            out.buffer.extend_from_slice(&early.plain);
             report(token, start, out);
-            if let Some(errno) = end {
+            if let Some(errno) = early.end {
                 out.list.push(end_of(token, errno));
             }
         }

@@ -1,9 +1,9 @@
 //! From the terminals to the sockets.
 
-use super::{Link, Stage, TlsFailure, TlsReactor};
+use super::connection::ConnectionFailed;
+use super::{Link, Stage, TlsReactor};
 use myriad_reactor::{Parts, Reactor, SendOp, Sent, Socket};
 use std::ops::Range;
-use tokio_rustls::rustls::Error;
 
 /// A send's part of a batch.
 struct Sealed {
@@ -37,7 +37,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             let rest = &outgoing[sealed.range.start + count..sealed.range.end];
             let index = op.socket.to_bits();
             if let Some(link) = self.tls_of(op.socket) {
-                link.connection.output.extend_from_slice(rest);
+                link.connection.keep_output(rest);
                 let token = link.token(index);
                 self.sockets.notify_writable(sealed.socket, token);
             }
@@ -53,10 +53,11 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             return;
         };
         // Behind ciphertext that is not sent it would be read as a part of it.
-        if link.stage == Stage::Handshaking || !link.connection.output.is_empty() {
+        if link.stage == Stage::Handshaking || !link.connection.output().is_empty() {
             return;
         }
-        if link.connection.close_notify(&mut goodbye).is_ok() {
+        link.connection.close_notify(&mut goodbye);
+        if !goodbye.is_empty() {
             let socket = link.socket;
             self.sockets
                 .send_batch(&mut [SendOp::new(socket, &goodbye)]);
@@ -90,7 +91,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         let sealed = match self.tls_of(op.socket) {
             None => Err(Sent::Failed(libc::ENOTCONN)),
             Some(link) if link.stage == Stage::Handshaking => Err(Sent::Partly(0)),
-            Some(link) if !link.connection.output.is_empty() => Err(Sent::Partly(0)),
+            Some(link) if !link.connection.output().is_empty() => Err(Sent::Partly(0)),
             Some(link) => {
                 let encrypted = match op.parts {
                     Parts::One(bytes) => link.connection.encrypt(bytes, &mut outgoing),
@@ -100,7 +101,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
                         link.connection.encrypt(&whole, &mut outgoing)
                     }
                 };
-                let failed = |error: Error| Sent::Failed(TlsFailure::of(&error).errno());
+                let failed = |error: ConnectionFailed| Sent::Failed(error.kind().errno());
                 encrypted.map(|()| link.socket).map_err(failed)
             }
         };
@@ -129,9 +130,9 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         let mut tokens = Vec::with_capacity(indices.len());
         for &index in indices {
             if let Link::Tls(link) = &self.links[index as usize]
-                && !link.connection.output.is_empty()
+                && !link.connection.output().is_empty()
             {
-                ops.push(SendOp::new(link.socket, &link.connection.output));
+                ops.push(SendOp::new(link.socket, link.connection.output()));
                 tokens.push(link.token(index));
             }
         }
@@ -144,9 +145,9 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             let socket = link.socket;
             match sent {
                 // A broken connection says so when it is read.
-                Sent::All | Sent::Failed(_) => link.connection.output = Vec::new(),
+                Sent::All | Sent::Failed(_) => drop(link.connection.take_output()),
                 Sent::Partly(count) => {
-                    link.connection.output.drain(..count);
+                    link.connection.note_sent(count);
                     self.sockets.notify_writable(socket, token);
                 }
             }
