@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use support::{SIGINT, SIGTERM, Server};
 
@@ -17,6 +18,43 @@ fn an_idle_server_stops_at_the_first_signal() {
         server.signal(signal);
         let (status, _) = server.wait();
         assert_eq!((status.code(), status.signal()), (Some(0), None));
+    }
+}
+
+/// Frames of the server's have no mask: the data stands in them as it is.
+#[test]
+fn who_is_left_is_told_what_is_published_after_the_signal() {
+    for driver in ["io_uring", "epoll"] {
+        let server = Server::start(&["--drain", "1h", "--driver", driver]);
+        let mut clients = [(); 3].map(|()| server.upgrade("/raw?channel=c").0);
+        server.signal(SIGTERM);
+        server.wait_for_line("draining");
+        let answer = server.post("/api/publish", r#"{"channel":"c","data":"told"}"#);
+        assert!(answer.contains("offset"), "{answer}");
+        for client in &mut clients {
+            let mut told = Vec::new();
+            while !told.ends_with(b"told") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).expect("a frame");
+                told.push(byte[0]);
+            }
+        }
+        drop(clients);
+        let (status, _) = server.wait();
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+/// They take nothing, and do not end their side.
+#[test]
+fn clients_that_stay_do_not_keep_the_server() {
+    for driver in ["io_uring", "epoll"] {
+        let server = Server::start(&["--drain", "300ms", "--driver", driver]);
+        let clients = [(); 3].map(|()| server.upgrade("/raw?channel=c").0);
+        server.signal(SIGTERM);
+        let (status, _) = server.wait();
+        assert_eq!(status.code(), Some(0));
+        drop(clients);
     }
 }
 

@@ -19,8 +19,8 @@ enum Stage {
     Window,
     /// One turn more, so that answers of the last one leave. Everybody is closed in it.
     LastAnswers,
-    /// Nobody is accepted, and only those that are being closed are left.
-    Over,
+    /// Nobody is accepted, and only those that are being closed are left. Since this time.
+    Over(Now),
 }
 
 /// A drain under way.
@@ -28,6 +28,10 @@ enum Stage {
 pub(crate) struct Drain {
     began: Now,
     over: Duration,
+    /// [`Settings::drain_linger`].
+    ///
+    /// [`Settings::drain_linger`]: crate::Settings::drain_linger
+    linger: Duration,
     /// Connections to close, as of the beginning; later ones are answered 503.
     indices: Vec<u32>,
     /// How many have had their turn: they are closed, or in one of the lists below.
@@ -40,10 +44,11 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    pub(crate) fn new(over: Duration, now: Now, hub: &Hub) -> Self {
+    pub(crate) fn new(over: Duration, linger: Duration, now: Now, hub: &Hub) -> Self {
         Self {
             began: now,
             over,
+            linger,
             indices: hub.connection_indices().collect(),
             closed: 0,
             waiting: VecDeque::new(),
@@ -59,14 +64,21 @@ impl Drain {
         (self.indices.len() as u128 * elapsed.min(over)).div_ceil(over) as usize
     }
 
-    /// True if more closes are due than the last turn could make.
-    pub(crate) fn is_overdue(&self, now: Now) -> bool {
-        self.closed < self.due(now) || self.stage == Stage::LastAnswers
+    /// True if more closes are due than the last turn could make, with so many connections left.
+    pub(crate) fn is_overdue(&self, connections: usize, now: Now) -> bool {
+        self.closed < self.due(now)
+            || self.stage == Stage::LastAnswers
+            || self.has_lingered(now) && connections > 0
     }
 
     /// True when the window is over, and only those that are being closed are left.
     pub(crate) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        matches!(self.stage, Stage::Over(_))
+    }
+
+    /// True when those who are left have had their time to end their side.
+    fn has_lingered(&self, now: Now) -> bool {
+        matches!(self.stage, Stage::Over(since) if now >= later(since, self.linger))
     }
 
     /// True if clients whose turn has come may still have answers to take.
@@ -75,11 +87,13 @@ impl Drain {
     }
 
     fn ends(&self) -> Now {
-        Now(self
-            .began
-            .0
-            .saturating_add(u64::try_from(self.over.as_nanos()).unwrap_or(u64::MAX)))
+        later(self.began, self.over)
     }
+}
+
+fn later(now: Now, by: Duration) -> Now {
+    let by_ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+    Now(now.0.saturating_add(by_ns))
 }
 
 impl<R: Reactor> Shard<R> {
@@ -94,8 +108,23 @@ impl<R: Reactor> Shard<R> {
         self.drain_due(&mut drain, now);
         self.end_window_if_due(&mut drain, now);
         let is_over = drain.is_over();
+        let has_lingered = drain.has_lingered(now);
         self.admission.drain = Some(drain);
-        is_over && self.hub.connection_count() == 0
+        let is_empty = self.hub.connection_count() == 0;
+        if has_lingered {
+            self.reset_last(now);
+        }
+        is_over && is_empty
+    }
+
+    /// Resets some of those who neither read nor end their side: nobody may put off the end of the process.
+    fn reset_last(&mut self, now: Now) {
+        let indices = self.hub.connection_indices().take(self.settings.slice_max);
+        let left: Vec<Key> = indices.filter_map(|index| self.hub.key_of(index)).collect();
+        hit!(DrainReset if !left.is_empty());
+        for key in left {
+            self.reset(key, CloseReason::Drain, now);
+        }
     }
 
     /// Comes to the connections whose turn it is: closes them, or notes that their clients have their answers first.
@@ -141,7 +170,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         // Stop accepting last: until here new connections were answered 503.
-        drain.stage = Stage::Over;
+        drain.stage = Stage::Over(now);
         drain.waiting.clear();
         drain.answered.clear();
         self.reactor.accept(false);

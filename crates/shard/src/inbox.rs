@@ -114,7 +114,8 @@ impl<R: Reactor> Shard<R> {
                     let is_empty = self.hub.connection_count() == 0;
                     hit!(DrainEmpty if is_empty);
                     self.hub.begin_drain();
-                    self.admission.drain = Some(Drain::new(over, now, &self.hub));
+                    self.admission.drain =
+                        Some(Drain::new(over, self.settings.drain_linger, now, &self.hub));
                 } else {
                     hit!(DrainAgain);
                 }

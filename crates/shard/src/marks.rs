@@ -84,6 +84,7 @@ myriad_hub::marks! {
         DrainBacklog = "a drain waits for a client that has not taken its answers",
         DrainLastAnswers = "a drain gives answers one turn more at its end",
         DrainLate = "a drain's end finds newcomers",
+        DrainReset = "a drain resets who stays",
         DrainEmpty = "a drain begins with nobody",
         RequestBehind = "a request comes before the one before it is answered",
         TooMuchBehind = "too much comes behind a request that is not answered",

@@ -97,7 +97,7 @@ pub enum PublishRefused {
     TooLarge,
     /// The limit of publication bytes in flight is reached; try again later.
     Busy,
-    /// The server is draining.
+    /// The server is draining, and nobody is left to hear it.
     Draining,
 }
 
@@ -454,7 +454,7 @@ impl Mesh {
 
     /// A publication's share of the limit of publication bytes.
     fn take_permit(&self, content: &Content, is_client: bool) -> Result<Permit, PublishRefused> {
-        if self.0.draining.load(Ordering::Relaxed) {
+        if !self.takes_publications() {
             return Err(PublishRefused::Draining);
         }
         let bytes = self.permit_bytes(content);
@@ -469,6 +469,18 @@ impl Mesh {
             bytes
         };
         Permit::take(&self.0.publications, held, reserve).ok_or(PublishRefused::Busy)
+    }
+
+    /// Whether publications are taken: until the node drains, and then as long as somebody is left here to hear them. In a cluster
+    /// the others hear them, and NATS keeps them.
+    fn takes_publications(&self) -> bool {
+        !self.0.draining.load(Ordering::Relaxed) || self.has_broker() || self.is_heard()
+    }
+
+    /// Whether somebody has subscribed to something here.
+    fn is_heard(&self) -> bool {
+        let mut shards = self.0.metrics.iter();
+        shards.any(|shard| shard.subscriptions.value() > 0)
     }
 
     fn permit_bytes(&self, content: &Content) -> u64 {
@@ -637,9 +649,6 @@ impl Mesh {
     /// # Errors
     /// The process has no room for it.
     pub fn new_order(&self, whose: Whose, deed: Deed) -> Result<Arc<Order>, OrderRefused> {
-        if self.0.draining.load(Ordering::Relaxed) {
-            return Err(OrderRefused::Draining);
-        }
         let place = Permit::take(&self.0.orders, 1, 0).ok_or(OrderRefused::Busy)?;
         Ok(Arc::new(Order {
             instruction: Arc::new(Instruction { whose, deed }),
@@ -748,7 +757,7 @@ impl Mesh {
     }
 
     /// Begins draining: new streams get 503, connections are closed evenly over `over`, then each shard's turn
-    /// answers [`crate::Turn::Finished`].
+    /// answers [`crate::Turn::Finished`]. Publications are taken as long as somebody is subscribed.
     pub fn drain(&self, over: Duration) {
         self.0.draining.store(true, Ordering::Relaxed);
         for shard in 0..self.shard_count() {

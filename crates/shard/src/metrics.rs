@@ -70,6 +70,8 @@ impl Distribution {
 pub struct Metrics {
     /// Gauge: connections open now, including those in their handshake.
     pub connections: Count,
+    /// Gauge: subscriptions of these connections.
+    pub subscriptions: Count,
     /// Connections accepted.
     pub accepts: Count,
     /// Pauses of accepting, because descriptors or kernel memory ran out.

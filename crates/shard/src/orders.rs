@@ -52,8 +52,6 @@ impl Order {
 pub enum OrderRefused {
     /// Too many orders wait; try again later.
     Busy,
-    /// The server is draining.
-    Draining,
 }
 
 /// Which connections an order is for: those of these users that all the other fields allow.

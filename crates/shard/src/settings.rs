@@ -120,6 +120,8 @@ pub struct Settings {
     /// Time for a peer to end its side after we have ended ours. Before that, time in which it must take something of what is
     /// queued.
     pub linger_timeout: Duration,
+    /// The same for everybody who is left when the window of a drain is over. Then they are reset.
+    pub drain_linger: Duration,
     /// Bytes of a request head.
     pub head_bytes_max: usize,
     /// Header lines of a request head.
@@ -174,6 +176,7 @@ impl Settings {
             pong_timeout: running.pong_timeout,
             idle_timeout: running.idle_timeout,
             linger_timeout: running.linger_timeout,
+            drain_linger: running.drain_linger,
             head_bytes_max: running.head_bytes_max,
             headers_max: running.headers_max,
             outbound_bytes_max: running.outbound_bytes_max,
@@ -200,6 +203,7 @@ impl Default for Settings {
             idle_timeout: Duration::ZERO,
             stall_timeout: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(5),
+            drain_linger: Duration::from_secs(1),
             head_bytes_max: 32 << 10,
             headers_max: 128,
             message_bytes_max: 64 * 1024,

@@ -283,7 +283,7 @@ impl<R: Reactor> Shard<R> {
                 .admission
                 .drain
                 .as_ref()
-                .is_some_and(|drain| drain.is_overdue(now))
+                .is_some_and(|drain| drain.is_overdue(self.hub.connection_count(), now))
             || self.sessions.has_questions()
             || self.sessions.has_orders()
             || self.is_reloading()
@@ -481,6 +481,9 @@ impl<R: Reactor> Shard<R> {
     fn note_gauges(&self) {
         let metrics = self.metrics();
         metrics.connections.set(self.hub.connection_count() as u64);
+        metrics
+            .subscriptions
+            .set(self.hub.subscription_count() as u64);
         metrics.buffered_bytes.set(self.hub.buffered_bytes());
         metrics.unconnected_bytes.set(self.hub.unconnected_bytes());
         let home = self.home.stats();

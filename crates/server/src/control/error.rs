@@ -130,7 +130,7 @@ impl Refusal {
 
     /// 503 that ends with this server.
     pub(crate) fn draining() -> Self {
-        let message = "the server is shutting down; send the request to another one, or again after a restart";
+        let message = "the server is shutting down, and nobody is left to hear it; send the request to another one, or again after a restart";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message)
             .with(header::RETRY_AFTER, RETRY_AFTER_S)
     }

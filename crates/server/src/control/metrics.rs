@@ -589,7 +589,7 @@ const COUNTERS: [(Description, Field); 38] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 10] = [
+const GAUGES: [(Description, Field); 11] = [
     (
         (
             "tags_filters",
@@ -616,6 +616,14 @@ const GAUGES: [(Description, Field); 10] = [
             "Connections open, including those in their handshake",
         ),
         |shard| &shard.connections,
+    ),
+    (
+        (
+            "subscriptions",
+            None,
+            "Subscriptions of these connections to channels",
+        ),
+        |shard| &shard.subscriptions,
     ),
     (
         (

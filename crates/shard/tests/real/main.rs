@@ -419,18 +419,23 @@ fn drain_closes_everyone_with_1001_and_finishes(driver: Driver) {
     let node = Node::start(driver, Options::default());
     let mut clients: Vec<_> = (0..50).map(|_| node.connect("/raw?channel=x")).collect();
     node.drain(Duration::from_millis(200));
-    assert_eq!(
-        node.try_publish("x", Payload::Text("late".into())),
-        Err(PublishRefused::Draining)
-    );
+    // Whoever is left hears it.
+    let publish = |data: &str| node.mesh().publish("x", Payload::Text(data.into()), None);
+    assert_eq!(publish("late"), Ok(()));
     for client in &mut clients {
-        match client.read() {
+        let mut next = client.read();
+        if let Ok(Message::Text(text)) = &next {
+            assert_eq!(text.as_str(), "late");
+            next = client.read();
+        }
+        match next {
             Ok(Message::Close(Some(frame))) => assert_eq!(u16::from(frame.code), 1001),
             other => panic!("{other:?}"),
         }
         // Answers the close and reads the end.
         while client.read().is_ok() {}
     }
+    node.settle(|_| publish("too late") == Err(PublishRefused::Draining));
     drop(clients);
     let closes = node.finish();
     assert_eq!(closes, 50);

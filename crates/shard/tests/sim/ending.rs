@@ -9,7 +9,7 @@ use myriad_reactor::Reactor;
 use myriad_shard::{CLOSE_REASONS, CloseReason, Holdings, Metrics, REFUSALS};
 use std::time::Duration;
 
-/// What a drain may take beyond its window and the linger of its last close: some ticks.
+/// What a drain may take beyond its window and the time of those who are left then: some ticks.
 const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
 /// No channel pauses longer.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -110,7 +110,8 @@ impl World {
     pub(crate) fn begin_drain(&mut self, over: Duration) -> u64 {
         self.mesh.drain(over);
         self.scene.is_draining = true;
-        let linger = self.scene.plan.settings.linger_timeout;
+        self.scene.draining_since = self.scene.now;
+        let linger = self.scene.plan.settings.drain_linger;
         self.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS
     }
 
@@ -124,11 +125,11 @@ impl World {
 
     pub(crate) fn check_drained(&mut self) {
         self.log(format_args!("drained"));
-        self.ledger.check_replies();
         self.control.borrow_mut().give_up(&self.net);
-        // What shards sent to peers that had left already.
+        // What shards sent to peers that had left already, and what was published to shards that had ended before others.
         self.turn_until_nothing_is_due();
         self.replies += self.ledger.take_replies() as u64;
+        self.ledger.check_replies();
         self.settle();
         // Only who does not read, or was never accepted, has not seen an end.
         let is_accepted = self.net.backlog() == 0;

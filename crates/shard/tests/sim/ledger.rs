@@ -141,7 +141,7 @@ impl Ledger {
         channel: usize,
         size: usize,
         limits: ProcessLimits,
-        is_draining: bool,
+        is_unheard: bool,
         prng: &mut Prng,
     ) -> Result<usize, PublishRefused> {
         let id = self.publications.len();
@@ -154,7 +154,7 @@ impl Ledger {
         };
         let limit = limits.publication_bytes_max;
         let cost = cost(size, limits.compression);
-        let expected = if is_draining {
+        let expected = if is_unheard {
             Err(PublishRefused::Draining)
         } else if cost > limit {
             Err(PublishRefused::TooLarge)

@@ -65,6 +65,8 @@ pub(crate) struct Subscription {
 pub(crate) struct Scene {
     pub(crate) now: u64,
     pub(crate) is_draining: bool,
+    /// When that began.
+    pub(crate) draining_since: u64,
     pub(crate) plan: Rc<Plan>,
 }
 

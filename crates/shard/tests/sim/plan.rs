@@ -210,6 +210,7 @@ fn settings(prng: &mut Prng) -> Settings {
             linger_timeout = time(&[5_000, 5_000, 1_000, 200]);
             linger_timeout
         },
+        drain_linger: linger_timeout / 5,
         // Not below the time for which peers may linger, so that what may have lingered may have stalled, too.
         stall_timeout: 4 * linger_timeout,
         allowed_origins: [].into(),

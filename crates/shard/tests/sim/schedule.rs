@@ -126,12 +126,13 @@ impl World {
 
     pub(crate) fn publish_to(&mut self, channel: usize, size: usize) {
         let limits = self.scene.plan.limits;
+        let is_unheard = self.is_unheard();
         let outcome = self.ledger.publish(
             &self.mesh,
             channel,
             size,
             limits,
-            self.scene.is_draining,
+            is_unheard,
             &mut self.prng,
         );
         self.log(format_args!("publish to {channel}, {size} B: {outcome:?}"));

@@ -223,9 +223,12 @@ impl Hall {
                 let data = Payload::Json(format!("\"{:.>700}\"", "").into());
                 let name = format!("{namespace}:#1");
                 let taken = self.world.mesh.publish(&name, data, None);
-                let refused = Err(PublishRefused::Draining);
-                let is_draining = self.world.scene.is_draining;
-                assert_eq!(taken, if is_draining { refused } else { Ok(()) });
+                if self.world.is_unheard() {
+                    assert_eq!(taken, Err(PublishRefused::Draining));
+                } else {
+                    // What is for a shard that has ended stays where it is.
+                    assert!(taken.is_ok() || self.world.scene.is_draining, "{taken:?}");
+                }
             }
         }
         self.world

@@ -212,8 +212,10 @@ impl Peer {
 
     fn may_be_reset(&self, scene: &Scene, ledger: &Ledger) -> bool {
         let plan = &scene.plan;
-        let has_lingered =
-            may_have_passed(scene.now - self.connected_at, plan.settings.linger_timeout);
+        let settings = &plan.settings;
+        let drained_for = scene.now - scene.draining_since;
+        let has_lingered = may_have_passed(scene.now - self.connected_at, settings.linger_timeout)
+            || scene.is_draining && may_have_passed(drained_for, settings.drain_linger);
         let budget = u64::from(plan.settings.outbound_bytes_max);
         let has_spoken = self.close_sent.is_some() || self.fault_sent.is_some();
         let final_chunk_fits = self.frame_bytes_max(ledger) + CLOSE_BYTES <= budget

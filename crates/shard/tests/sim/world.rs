@@ -164,6 +164,7 @@ impl World {
             scene: Scene {
                 now: plan.start,
                 is_draining: false,
+                draining_since: plan.start,
                 plan: Rc::new(plan),
             },
             net,
@@ -222,6 +223,12 @@ impl World {
         let has_put_off = |seat: &Seat| seat.shard.has_put_off();
         self.seats.iter().any(has_put_off)
             || (0..self.seats.len()).any(|shard| self.mesh.has_messages(shard))
+    }
+
+    /// Whether the node drains, and nobody is left to hear a publication.
+    pub(crate) fn is_unheard(&self) -> bool {
+        let mut seats = self.seats.iter();
+        self.scene.is_draining && seats.all(|seat| seat.shard.holdings().subscriptions == 0)
     }
 
     /// Whether every shard knows that it drains: the inbox of each was empty at some time since.

@@ -68,7 +68,8 @@ pub(in super::super) async fn receive(
     limit: Limit,
     sender: Sender,
 ) -> Result<Received<'_>, Refusal> {
-    if control.stage() != Stage::Serving {
+    // While the server drains, requests are about those who are left. A publication that nobody is left to hear is refused by the mesh.
+    if control.stage() == Stage::Stopped {
         return Err(Refusal::draining());
     }
     let mut share = control.api.bodies.begin(sender);

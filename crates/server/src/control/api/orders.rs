@@ -98,11 +98,8 @@ pub(super) async fn order(
     deadline: Instant,
 ) -> Result<Vec<OrderDone>, Fault> {
     let order = control.mesh.new_order(whose, deed);
-    let order = order.map_err(|refused| match refused {
-        OrderRefused::Busy => {
-            Fault::busy("too many requests about connections wait; send fewer, or retry later")
-        }
-        OrderRefused::Draining => Fault::draining(),
+    let order = order.map_err(|OrderRefused::Busy| {
+        Fault::busy("too many requests about connections wait; send fewer, or retry later")
     })?;
     let wait = control.api.inquiries.begin();
     for shard in shards {

@@ -100,6 +100,7 @@ fn plan(prng: &mut Prng) -> Plan {
     settings.ping_interval = ms(*prng.pick(&[0, 1_000, 5_000]));
     settings.linger_timeout = ms(*prng.pick(&[5_000, 1_000]));
     settings.stall_timeout = 4 * settings.linger_timeout;
+    settings.drain_linger = settings.linger_timeout / 5;
     settings.outbound_bytes_max = *prng.pick(&[1 << 20, 1 << 20, 1 << 20, 16_384, 4_096, 1_200]);
     let poll_min = ms(*prng.pick(&[200, 1_000, 5_000]));
     settings.readers = ReaderSettings {
