@@ -60,7 +60,7 @@ pub enum CloseReason {
     Expired,
     /// Nobody has refreshed a server-side subscription.
     SubscriptionExpired,
-    /// The client would have more channels than a connection may.
+    /// A token or the application grants the client more channels than a connection may have.
     ChannelLimit,
     /// The client may not connect.
     PermissionDenied,
@@ -198,10 +198,12 @@ impl CloseReason {
             Self::Application => DisconnectCode::ForceDisconnect.code(),
             Self::Expired => DisconnectCode::Expired.code(),
             Self::SubscriptionExpired => DisconnectCode::SubscriptionExpired.code(),
-            Self::ChannelLimit => DisconnectCode::ChannelLimit.code(),
             Self::PermissionDenied => DisconnectCode::PermissionDenied.code(),
             Self::TooManyRequests => DisconnectCode::TooManyRequests.code(),
-            Self::ConnectFailed | Self::Defect => DisconnectCode::ServerError.code(),
+            // The application grants too much, or the operator allows too little: the client comes back when that is mended.
+            Self::ConnectFailed | Self::Defect | Self::ChannelLimit => {
+                DisconnectCode::ServerError.code()
+            }
         }
     }
 

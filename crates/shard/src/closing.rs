@@ -238,6 +238,7 @@ impl<R: Reactor> Shard<R> {
         self.inputs.take(&mut self.hub, key.index);
         self.forget_peer(key);
         self.forget_reads(key);
+        self.new_names.forget(key.index);
         if self.hub.connection(key.index).is_surplus() {
             self.admission.surplus.release();
         } else {

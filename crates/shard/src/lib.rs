@@ -30,6 +30,7 @@ mod listening;
 mod marks;
 mod mesh;
 mod metrics;
+mod new_names;
 mod notices;
 mod orders;
 mod outbound;
@@ -80,8 +81,8 @@ pub use myriad_hub::{
     AppendToStream, Appender, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions,
     ChannelPattern, ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason,
     Compression, Content, CreateStream, DataFormat, DefectScope, Epoch, Framing, FromNode, Headers,
-    HistoryAnswer, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays, Now,
-    Partitions, Payload, Permit, PersonalChannel, Plant, Position, PresenceEvent, Producer,
+    HistoryAnswer, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, Namespaces, NodeSays,
+    Now, Partitions, Payload, Permit, PersonalChannel, Plant, Position, PresenceEvent, Producer,
     ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since,
     SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage,
     StreamRead, StreamRefused, StreamState, Submission, Ticket, TokenIdentity, Told, Transport,

@@ -1,13 +1,14 @@
-//! Limits on strangers: what one address, one user or one client may have and do. Plain data, all off by default.
+//! Limits on strangers: what one address, one user or one client may have and do. Plain data, most of them off by default.
 
 use myriad_hub::{AddressKey, Allowance, Arrival, Now, RateLimit, Tally, TokenBucket, TooMany};
 use myriad_wire::peer::{AddressHeader, Networks};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What strangers may have and do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections of one address at once; 0 for any number. Past it, 429 with Retry-After. An IPv6 network of 64 bits counts as
     /// one address.
@@ -31,6 +32,32 @@ pub struct Limits {
     /// Requests on one connection that read streams, but for those with a key of the API. Past it, 429 with Retry-After, and the end
     /// of the connection for a client that goes on.
     pub reads: Option<RateLimit>,
+    /// Channels that one client names and its shard does not know: where it subscribes and there is a history, reads history, or asks for
+    /// members. Past it, error 111.
+    pub new_channels: Option<RateLimit>,
+}
+
+/// A client that comes back has no more channels than this at once: [`Settings::subscriptions_max`] is 255 at most.
+///
+/// [`Settings::subscriptions_max`]: crate::Settings::subscriptions_max
+const NEW_CHANNELS_IN_A_SECOND: u64 = 256;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_per_address: 0,
+            connection_rate_per_address: None,
+            unlimited_addresses: Networks::default(),
+            connection_rate: None,
+            connections_per_user: 0,
+            commands: None,
+            publishes: None,
+            publishes_per_channel: None,
+            subscribes: None,
+            reads: None,
+            new_channels: RateLimit::new(NEW_CHANNELS_IN_A_SECOND, Duration::from_secs(1)),
+        }
+    }
 }
 
 impl Limits {
@@ -81,11 +108,13 @@ pub enum Limit {
     Subscribes,
     /// [`Limits::reads`].
     Reads,
+    /// [`Limits::new_channels`].
+    NewChannels,
 }
 
 impl Limit {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ConnectionsPerAddress,
         Self::ConnectionRatePerAddress,
         Self::ConnectionRate,
@@ -95,6 +124,7 @@ impl Limit {
         Self::PublishesPerChannel,
         Self::Subscribes,
         Self::Reads,
+        Self::NewChannels,
     ];
 
     /// The value of the metric's `limit` label.
@@ -110,6 +140,7 @@ impl Limit {
             Self::PublishesPerChannel => "publishes_per_channel",
             Self::Subscribes => "subscribes",
             Self::Reads => "reads",
+            Self::NewChannels => "new_channels",
         }
     }
 }
@@ -213,7 +244,6 @@ impl<K: Clone + Eq + Hash> Striped<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn numbers_follow_the_list() {

@@ -174,8 +174,6 @@ pub struct Metrics {
     pub buffered_bytes: Count,
     /// Gauge: those of them that are buffered for clients that have not connected.
     pub unconnected_bytes: Count,
-    /// Subscriptions refused because their client had made up too many names in a second.
-    pub new_names_refused: Count,
     /// Clients that were ended before they connected, to make room.
     pub unconnected_ended: Count,
     /// Time that turns took, without waiting for events.

@@ -65,10 +65,6 @@ use subscribe::Pending;
 /// Commands of one client that may wait for an answer from elsewhere. Past it they are answered "too many requests".
 const TICKETS_MAX: u16 = 256;
 
-/// Channels that nobody on the shard has subscribed to before, to which a client may subscribe in a second. A name that is made up takes
-/// memory at its home for as long as its namespace says. A client that comes back has no more channels than this at once.
-const NEW_NAMES_MAX: u32 = 256;
-
 /// What a large reply leaves free in its client's queue: the frame's head, the queue's entry, and short replies behind it.
 const REST_BYTES: usize = 1024;
 
@@ -99,8 +95,6 @@ pub(crate) struct Sessions {
     lines: Lines,
     /// Leaves of channels that announce them.
     leaves: PerSecond,
-    /// Subscriptions to channels that this shard did not know.
-    new_names: PerSecond,
     counts: Counts,
     /// What the application wants done.
     orders: Orders,
@@ -124,7 +118,6 @@ impl Sessions {
             asks: Asks::default(),
             lines: Lines::default(),
             leaves: PerSecond::new(LEAVES_MAX),
-            new_names: PerSecond::new(NEW_NAMES_MAX),
             counts: Counts::default(),
             orders: Orders::default(),
             recent: Recent::default(),
@@ -335,11 +328,11 @@ impl<R: Reactor> Shard<R> {
                 self.handle_unsubscribe(key, id, &request.channel, text, now)
             }
             Request::Publish(request) => self.handle_publish(key, id, &request, text, now),
-            Request::Presence(request) => self.handle_presence(key, id, &request),
+            Request::Presence(request) => self.handle_presence(key, id, &request, now),
             Request::PresenceStats(request) => {
-                self.handle_presence_stats(key, id, &request.channel)
+                self.handle_presence_stats(key, id, &request.channel, now)
             }
-            Request::History(request) => self.handle_history(key, id, &request),
+            Request::History(request) => self.handle_history(key, id, &request, now),
             Request::Rpc(request) => self.handle_rpc(key, id, &request, text, now),
             Request::Send(_) => Err(Failure::Close(
                 CloseReason::NotAvailable,

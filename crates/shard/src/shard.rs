@@ -8,6 +8,7 @@ use crate::inquiry::Inquiries;
 use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
+use crate::new_names::NewNames;
 use crate::reading::Reads;
 use crate::session::Sessions;
 use crate::settings::Settings;
@@ -117,6 +118,7 @@ pub struct Shard<R: Reactor> {
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
     pub(crate) reads: Reads,
+    pub(crate) new_names: NewNames,
     pub(crate) peers: Peers,
     pub(crate) sessions: Sessions,
     pub(crate) traces: Traces,
@@ -213,6 +215,7 @@ impl<R: Reactor> Shard<R> {
                 .with_nodes(mesh.has_broker()),
             inputs: Inputs::new(),
             reads: Reads::default(),
+            new_names: NewNames::default(),
             peers: Peers::default(),
             traces: Traces::default(),
             sessions: Sessions::new(mesh.client_ids()),

@@ -27,6 +27,10 @@ impl ClientTable {
             publishes_per_channel: rate(rates.publishes_per_channel),
             subscribes: rate(rates.subscribes),
             reads: rate(rates.reads),
+            new_channels: match rates.new_channels {
+                None => Limits::default().new_channels,
+                written => rate(written),
+            },
         })
     }
 }
@@ -78,9 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_limited_unless_it_is_written() {
+    fn little_is_limited_unless_it_is_written() {
         let settings = config("").unwrap().settings;
         assert_eq!(*settings.limits, Limits::default());
+        let of_names = RateLimit::new(256, Duration::from_secs(1));
+        assert_eq!(settings.limits.new_channels, of_names);
+        let none = config("[client.rate_limits]\nnew_channels = 0").unwrap();
+        assert_eq!(none.settings.limits.new_channels, None);
         assert!(settings.proxies.networks.is_empty());
         let zero = "[client]\nuser_connection_limit = 0\nconnection_rate_limit = 0\n\
                     connection_limit = 0\n[client.rate_limits]\ncommands = \"0\"";
@@ -94,7 +102,8 @@ mod tests {
         let text = "[client]\nconnection_limit = 500\nconnection_limit_per_address = 20\n\
                     connection_rate_limit_per_address = \"60/m\"\nunlimited_addresses = [\"10.0.0.0/8\"]\n\
                     connection_rate_limit = 100\nuser_connection_limit = 3\n\
-                    [client.rate_limits]\ncommands = 50\npublishes = \"1k/h\"\nreads = \"5/m\"";
+                    [client.rate_limits]\ncommands = 50\npublishes = \"1k/h\"\nreads = \"5/m\"\n\
+                    new_channels = \"40/m\"";
         let config = config(text).unwrap();
         let limits = &config.settings.limits;
         let per = |count, seconds| RateLimit::new(count, Duration::from_secs(seconds));
@@ -110,6 +119,7 @@ mod tests {
             (per(50, 1), per(1000, 3600))
         );
         assert_eq!(limits.reads, per(5, 60));
+        assert_eq!(limits.new_channels, per(40, 60));
         assert!(limits.unlimited_addresses.contains([10, 1, 2, 3].into()));
     }
 

@@ -223,6 +223,8 @@ pub struct RateLimitTable {
     pub subscribes: Option<AllowedRate>,
     /// Requests on one connection that read streams.
     pub reads: Option<AllowedRate>,
+    /// Channels that are new to its shard, which one client names.
+    pub new_channels: Option<AllowedRate>,
 }
 
 /// `[client.subscribe_to_user_personal_channel]`.

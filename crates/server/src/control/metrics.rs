@@ -310,7 +310,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 38] = [
+const COUNTERS: [(Description, Field); 37] = [
     (
         (
             "tags_filter_comparisons",
@@ -497,14 +497,6 @@ const COUNTERS: [(Description, Field); 38] = [
             "Commands of Centrifuge clients that asked the control plane",
         ),
         |shard| &shard.asks,
-    ),
-    (
-        (
-            "new_names_refused",
-            None,
-            "Subscriptions refused because their client had subscribed to too many unknown channels in a second",
-        ),
-        |shard| &shard.new_names_refused,
     ),
     (
         (

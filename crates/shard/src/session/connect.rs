@@ -254,8 +254,7 @@ impl<R: Reactor> Shard<R> {
         }
         let ttl = self.set_connection_expiry(key, left, now);
         self.add_own_subscriptions(key, request, by, &mut wanted, now);
-        let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
-        if wanted.len() > limit as usize {
+        if wanted.len() > self.subscriptions_max() {
             return Err(Failure::Close(
                 CloseReason::ChannelLimit,
                 "more server-side subscriptions than client.channel_limit",
@@ -321,7 +320,11 @@ impl<R: Reactor> Shard<R> {
             wanted.push((channel.into(), None));
         }
         let had = request.subs.keys().filter(|_| by != GrantedBy::Application);
+        let limit = self.subscriptions_max();
         for channel in had {
+            if wanted.len() >= limit {
+                break;
+            }
             if !known.contains(&**channel) && self.may_have(key, channel, now) {
                 wanted.push((channel.as_ref().into(), None));
             }

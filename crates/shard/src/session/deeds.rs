@@ -122,8 +122,8 @@ impl<R: Reactor> Shard<R> {
         if self.hub.find_subscription(key.index, channel).is_some() {
             return None;
         }
-        let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
-        if self.hub.channel_count_of(key.index) >= limit as usize {
+        let limit = self.subscriptions_max();
+        if self.hub.channel_count_of(key.index) >= limit {
             return Some(false);
         }
         let Some(options) = self.settings.namespaces.options_of(channel) else {

@@ -18,6 +18,7 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         request: &HistoryRequest<'_>,
+        now: Now,
     ) -> Result<(), Failure> {
         let channel = &*request.channel;
         let (options, is_subscribed) = self.check_seen(key, channel)?;
@@ -34,6 +35,7 @@ impl<R: Reactor> Shard<R> {
             let cause = "nothing is before offset 0, and it reads backwards from there";
             return Err(Failure::Caused(ErrorCode::BadRequest, cause));
         }
+        self.check_new_name(key, channel, now)?;
         let most = self.settings.client.history_max_publication_limit;
         let limit = u32::try_from(request.limit).map_or(most, |limit| limit.min(most));
         let read = ReadHistory {

@@ -93,6 +93,7 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         request: &PresenceRequest<'_>,
+        now: Now,
     ) -> Result<(), Failure> {
         self.check_members_right(key, &request.channel)?;
         let after = match &*request.cursor {
@@ -110,7 +111,7 @@ impl<R: Reactor> Shard<R> {
             members_max: wanted,
             is_whole: request.limit == 0,
         };
-        self.ask_members(key, id, &request.channel, kind)
+        self.ask_members(key, id, &request.channel, kind, now)
     }
 
     pub(super) fn handle_presence_stats(
@@ -118,9 +119,10 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         channel: &str,
+        now: Now,
     ) -> Result<(), Failure> {
         self.check_members_right(key, channel)?;
-        self.ask_members(key, id, channel, MembersKind::Stats)
+        self.ask_members(key, id, channel, MembersKind::Stats, now)
     }
 
     fn check_members_right(&self, key: Key, channel: &str) -> Result<(), Failure> {
@@ -138,7 +140,9 @@ impl<R: Reactor> Shard<R> {
         id: u32,
         channel: &str,
         kind: MembersKind,
+        now: Now,
     ) -> Result<(), Failure> {
+        self.check_new_name(key, channel, now)?;
         let ticket = self.open_ticket(key, id)?;
         let wish = MembersWish {
             ticket,

@@ -55,6 +55,10 @@ impl Pending {
 /// A filter that would cost more than others may have to pay.
 const TOO_MUCH_WORK: &str = "the filter compares more than client.tags_filter_work_limit allows: 1 for each value, 16 for ct";
 
+/// Names that are made up would take memory, or questions to all.
+const TOO_MANY_NAMES: &str =
+    "it has named as many channels that nobody has here as client.rate_limits.new_channels allows";
+
 impl<R: Reactor> Shard<R> {
     pub(super) fn handle_subscribe(
         &mut self,
@@ -129,6 +133,11 @@ impl<R: Reactor> Shard<R> {
         Ok(())
     }
 
+    /// Channels that a connection may have: its record counts them in a byte.
+    pub(super) fn subscriptions_max(&self) -> usize {
+        self.settings.subscriptions_max.min(u32::from(u8::MAX)) as usize
+    }
+
     /// Whether a client may have one more subscription, and has none to the channel that stays.
     fn check_room(&self, key: Key, request: &SubscribeRequest<'_>) -> Result<(), Failure> {
         let channel = &*request.channel;
@@ -138,8 +147,7 @@ impl<R: Reactor> Shard<R> {
         if has_one && !(can_wait && self.ends_first(key, channel)?) {
             return Err(ErrorCode::AlreadySubscribed.into());
         }
-        let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
-        if !has_one && self.hub.channel_count_of(key.index) >= limit as usize {
+        if !has_one && self.hub.channel_count_of(key.index) >= self.subscriptions_max() {
             let cause = "it has as many channels as client.channel_limit allows";
             return Err(Failure::Caused(ErrorCode::LimitExceeded, cause));
         }
@@ -164,8 +172,8 @@ impl<R: Reactor> Shard<R> {
         Ok(named)
     }
 
-    /// The options of a channel whose history or members a client wants, and whether it is subscribed. An error if it may not see
-    /// the channel.
+    /// The options of a channel in which a client publishes, or whose history or members it wants, and whether it is subscribed. An
+    /// error if it may not see the channel.
     pub(super) fn check_seen(
         &self,
         key: Key,
@@ -265,29 +273,20 @@ impl<R: Reactor> Shard<R> {
             pending.later.push(Later::Subscribe(Box::new(granted)));
             return Ok(());
         }
-        Ok(self.make_subscription(key, channel, granted, now)?)
+        self.make_subscription(key, channel, granted, now)
     }
 
-    /// Counts a channel that is new to the shard, and that its home remembers: an error if the client has named too many.
-    fn charge_new_name(
+    /// Counts a channel that a command names, if it is new to the shard.
+    pub(super) fn check_new_name(
         &mut self,
         key: Key,
-        command: u32,
         channel: &str,
         now: Now,
-    ) -> Result<(), ErrorCode> {
-        // What the server subscribes to has no command. Without a history, a name is forgotten with its last subscriber.
-        let options = self.settings.namespaces.options_of(channel);
-        let lasts = options.is_some_and(|options| options.has_history());
-        if command == 0 || !lasts || self.hub.knows_channel(channel) {
+    ) -> Result<(), Failure> {
+        if self.take_new_name(key, channel, now) {
             return Ok(());
         }
-        if self.sessions.new_names.are_too_many(key, now) {
-            self.metrics().new_names_refused.add(1);
-            return Err(ErrorCode::TooManyRequests);
-        }
-        self.sessions.new_names.note(key, now);
-        Ok(())
+        Err(Failure::Caused(ErrorCode::TooManyRequests, TOO_MANY_NAMES))
     }
 
     /// Makes a subscription, or asks the channel's home for what that needs.
@@ -297,17 +296,18 @@ impl<R: Reactor> Shard<R> {
         channel: &str,
         granted: Granted,
         now: Now,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Failure> {
         let Granted { command, terms, .. } = granted;
         if terms.is_announced && self.sessions.leaves.are_too_many(key, now) {
-            return Err(ErrorCode::TooManyRequests);
+            return Err(ErrorCode::TooManyRequests.into());
         }
-        self.charge_new_name(key, command, channel, now)?;
+        // What the server subscribes to has no command. Without a history, a name is forgotten with its last subscriber.
+        let options = self.settings.namespaces.options_of(channel);
+        if command != 0 && options.is_some_and(|options| options.has_history()) {
+            self.check_new_name(key, channel, now)?;
+        }
         let ticket = match terms.recover_from {
-            Some(_) => {
-                let ticket = self.open_ticket(key, command);
-                Some(ticket.map_err(|_| ErrorCode::TooManyRequests)?)
-            }
+            Some(_) => Some(self.open_ticket(key, command)?),
             None => None,
         };
         let filter_bytes = granted.filter.as_ref().map_or(0, Filter::bytes);
@@ -315,13 +315,13 @@ impl<R: Reactor> Shard<R> {
             if let Some(ticket) = ticket {
                 self.close_ticket(ticket);
             }
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
         let subscribed = self.hub.subscribe(key.index, channel);
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
             self.note_defect_of(key.index, "it has just subscribed");
             self.hub.release_buffered(filter_bytes);
-            return Err(ErrorCode::Internal);
+            return Err(ErrorCode::Internal.into());
         };
         let ready = match subscribed {
             Subscribed::Ready { position, .. } if ticket.is_none() => Some(position),
@@ -330,7 +330,7 @@ impl<R: Reactor> Shard<R> {
                 self.send_join(name, serial);
                 None
             }
-            Subscribed::Already(_) => return Err(ErrorCode::AlreadySubscribed),
+            Subscribed::Already(_) => return Err(ErrorCode::AlreadySubscribed.into()),
         };
         let pending = Pending {
             command,
@@ -384,8 +384,8 @@ impl<R: Reactor> Shard<R> {
                 Later::Subscribe(granted) => {
                     let command = granted.command;
                     let made = self.make_subscription(key, channel, *granted, now);
-                    if let Err(code) = made {
-                        self.reply_error(key, command, code, code.text());
+                    if let Err(failure) = made {
+                        self.tell_failure(key, command, failure, now);
                         continue;
                     }
                     let subscription = self.hub.find_subscription(key.index, channel);

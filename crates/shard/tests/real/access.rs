@@ -4,9 +4,10 @@ use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
     Access, ApplicationClose, Ask, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
-    ConnectGrant, Deed, ErrorCode, Namespaces, OptionOverrides, Payload, PersonalChannel,
-    ProcessLimits, PublishGrant, Question, RefreshGrant, Refreshed, Refusal, RevokedTokens, Right,
-    SubscribeGrant, TokenFault, TokenIdentity, Tokens, Verdict, Whose,
+    CloseReason, ConnectGrant, Deed, ErrorCode, Limit, Limits, Namespaces, OptionOverrides,
+    Payload, PersonalChannel, ProcessLimits, PublishGrant, Question, RateLimit, RefreshGrant,
+    Refreshed, Refusal, RevokedTokens, Right, SubscribeGrant, TokenFault, TokenIdentity, Tokens,
+    Verdict, Whose,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -25,7 +26,8 @@ on_both_drivers!(
     what_follows_a_refused_connect_is_not_read,
     a_token_grants_subscriptions_with_options,
     channels_that_a_client_had_are_subscribed_if_it_may,
-    too_many_granted_channels_close_with_3505,
+    too_many_granted_channels_end_nobody_for_good,
+    names_that_are_made_up_have_a_rate,
     a_connection_expires_unless_it_is_refreshed,
     a_refresh_with_another_token_is_refused,
     a_private_channel_needs_its_token,
@@ -554,9 +556,14 @@ fn channels_that_a_client_had_are_subscribed_if_it_may(driver: Driver) {
     assert_eq!(reply["connect"]["subs"], json!({"open": {}}), "{reply}");
 }
 
-fn too_many_granted_channels_close_with_3505(driver: Driver) {
+/// The application's token names too many, or the operator allows too few: clients come back, and find that mended.
+fn too_many_granted_channels_end_nobody_for_good(driver: Driver) {
     let options = Options {
         subscriptions_max: 2,
+        namespaces: one_namespace(ChannelOptions {
+            subscribe: Right::ALL,
+            ..ChannelOptions::default()
+        }),
         ..with_tokens()
     };
     let node = Node::start(driver, options);
@@ -566,7 +573,63 @@ fn too_many_granted_channels_close_with_3505(driver: Driver) {
     client.send(&connect_command(
         &json!({"subs": {"a": {}, "b": {}, "c": {}}}),
     ));
-    assert_eq!(client.close_code(), 3505);
+    assert_eq!(client.close_code(), 3004);
+    let ends = node.sum(|metrics| metrics.closes[CloseReason::ChannelLimit as usize].value());
+    assert_eq!(ends, 1);
+    // Channels that it names itself are left out beyond the limit.
+    let mut client = Client(node.connect(PATH));
+    let mut command = connect_command(&json!({"user": "1", "subs": {"a": {}}}));
+    command["connect"]["subs"] = json!({"x": {}, "y": {}, "z": {}});
+    let reply = client.ask(&command);
+    let subs = reply["connect"]["subs"].as_object().expect("subscriptions");
+    assert!(subs.len() == 2 && subs.contains_key("a"), "{reply}");
+}
+
+fn names_that_are_made_up_have_a_rate(driver: Driver) {
+    let limits = Limits {
+        new_channels: RateLimit::new(3, Duration::from_hours(3)),
+        ..Limits::default()
+    };
+    let options = Options {
+        namespaces: one_namespace(ChannelOptions {
+            presence: true,
+            history_size: 10,
+            history_ttl: Duration::from_secs(60),
+            history_meta_ttl: Duration::from_secs(60),
+            subscribe: Right::ALL,
+            history_read: Right::ALL,
+            presence_read: Right::ALL,
+            ..ChannelOptions::default()
+        }),
+        limits,
+        ..with_tokens()
+    };
+    let node = Node::start(driver, options);
+    let ask = |client: &mut Client, command: &str, channel: &str| {
+        let reply = client.ask(&json!({"id": 9, command: {"channel": channel}}));
+        reply["error"]["code"].as_u64().unwrap_or(0)
+    };
+    let (mut client, _) = connect(&node, &json!({"user": "1"}));
+    for (command, channel, expected) in [
+        ("history", "a", 0),
+        ("presence", "b", 0),
+        ("subscribe", "c", 0),
+        ("history", "d", 111),
+        ("presence", "e", 111),
+        ("presence_stats", "f", 111),
+        ("subscribe", "g", 111),
+        // These are not new.
+        ("presence_stats", "a", 0),
+        ("history", "b", 0),
+        ("history", "c", 0),
+    ] {
+        let code = ask(&mut client, command, channel);
+        assert_eq!(code, expected, "{command} {channel}");
+    }
+    let limited = node.sum(|metrics| metrics.limited[Limit::NewChannels as usize].value());
+    assert_eq!(limited, 4);
+    let (mut other, _) = connect(&node, &json!({"user": "1"}));
+    assert_eq!(ask(&mut other, "history", "d"), 0, "of each client");
 }
 
 fn refresh(id: u32, token: &Value) -> Value {

@@ -200,6 +200,12 @@ pub(in super::super) const RATE_LIMITS: &[Group] = &[Group {
             "0",
             "Requests on one connection that read streams: past it 429, and the end of a connection that goes on.",
         ),
+        Described::new(
+            "new_channels",
+            Rate,
+            "256/s",
+            "Channels that one client names and that nobody has subscribed to where it is connected: made-up names take memory.",
+        ),
     ],
 }];
 

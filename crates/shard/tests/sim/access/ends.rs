@@ -192,7 +192,7 @@ impl Client {
             }
             3502 => self.name.is_none(),
             3504 => facts.fixed.single_connection || facts.fixed.users_max > 0,
-            3505 => rules(Rules::limits_subscriptions),
+            3004 => rules(Rules::limits_subscriptions),
             3507 => self.name.is_none() && rules(|rules| rules.wants_user),
             4_100..4_200 => {
                 let is_said = |serial: &u32| {
