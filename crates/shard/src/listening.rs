@@ -50,8 +50,8 @@ impl ListenRefused {
 }
 
 impl Settings {
-    /// Whether a user may see a channel, as far as its name is concerned: subscribe to it, recover, read its history and its
-    /// members, or read it as a stream. `user` is empty for an anonymous client. `is_granted` is true if a token or the application
+    /// Whether a user may see a channel, as far as its name is concerned: subscribe to it, recover, publish, read its history and its
+    /// members, or read, write and end it as a stream. `user` is empty for an anonymous client. `is_granted` is true if a token or the application
     /// lets him, or if he is subscribed, because that was asked when he subscribed. Options decide about everything else.
     ///
     /// # Errors

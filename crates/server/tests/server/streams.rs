@@ -74,6 +74,37 @@ fn held_bodies(address: SocketAddr, count: usize, length: usize) -> Vec<TcpStrea
 }
 
 on_both_drivers! {
+    fn nobody_writes_or_ends_what_its_name_keeps_from_him(driver) {
+        let text = format!(
+            "anonymous = true\n[client.token]\nhmac_secret_key = \"{SECRET}\"\n[channel.without_namespace]\n\
+            history_size = 10\nhistory_ttl = \"1m\"\nallow_user_limited_channels = true\n\
+            allow_publish_for_client = true\nallow_publish_for_anonymous = true\n\
+            allow_stream_end_for_client = true\nallow_stream_end_for_anonymous = true\n\
+            [http_api]\nkey = \"k-all\""
+        );
+        let server = start(from_text(&text, driver));
+        let address = server.address();
+        let draft = TokenDraft { user: "42".into(), ..TokenDraft::default() };
+        let user = format!("{JSON}Authorization: Bearer {}\r\n", draft.sign(SECRET).expect("a token"));
+        let key = format!("{JSON}X-API-Key: k-all\r\n");
+        // Of a user, and of nobody.
+        for (name, shown, of_user, of_nobody) in [
+            ("open", "open", true, true),
+            ("room%237,42", "room#7,42", true, false),
+            ("room%237", "room#7", false, false),
+            ("$a", "$a", false, false),
+        ] {
+            assert_eq!(status(address, "PUT", name, &key, ""), 201, "{name}");
+            for (who, may) in [(&*user, of_user), (JSON, of_nobody)] {
+                let appended = ask(address, "POST", name, who, "1");
+                assert_eq!(appended.status, if may { 204 } else { 403 }, "{name}: {appended:?}");
+                assert!(may || appended.body.contains(shown), "{}", appended.body);
+                assert!(may || status(address, "DELETE", name, who, "") == 403, "{name}");
+            }
+            assert_eq!(status(address, "DELETE", name, &user, ""), if of_user { 204 } else { 403 });
+        }
+    }
+
     fn a_rate_of_clients_counts_the_elements_of_an_array(driver) {
         let text = "anonymous = true\n[channel.without_namespace]\nhistory_size = 100\nhistory_ttl = \"1m\"\n\
             allow_subscribe_for_client = true\nallow_subscribe_for_anonymous = true\n\

@@ -81,7 +81,8 @@ impl<R: Reactor> Shard<R> {
             };
             return self.ask_control_plane(key, asking, now);
         }
-        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
+        // Where the application is asked, it decides. Otherwise no right opens what the channel's name keeps from this user.
+        let (_, is_subscribed) = self.check_seen(key, channel)?;
         self.check_may(key, Act::Publish, options.publish, is_subscribed)?;
         self.submit(key, id, channel, payload, PublishGrant::default(), now)
     }

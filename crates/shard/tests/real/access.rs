@@ -28,6 +28,7 @@ on_both_drivers!(
     channels_that_a_client_had_are_subscribed_if_it_may,
     too_many_granted_channels_end_nobody_for_good,
     names_that_are_made_up_have_a_rate,
+    nobody_publishes_to_a_channel_that_he_may_not_see,
     a_connection_expires_unless_it_is_refreshed,
     a_refresh_with_another_token_is_refused,
     a_private_channel_needs_its_token,
@@ -630,6 +631,43 @@ fn names_that_are_made_up_have_a_rate(driver: Driver) {
     assert_eq!(limited, 4);
     let (mut other, _) = connect(&node, &json!({"user": "1"}));
     assert_eq!(ask(&mut other, "history", "d"), 0, "of each client");
+}
+
+fn nobody_publishes_to_a_channel_that_he_may_not_see(driver: Driver) {
+    let mut options = Options {
+        namespaces: one_namespace(ChannelOptions {
+            allow_user_limited_channels: true,
+            publish: Right::ALL,
+            ..ChannelOptions::default()
+        }),
+        ..with_tokens()
+    };
+    options.client.personal_channel = Some(PersonalChannel {
+        namespace: None,
+        single_connection: false,
+    });
+    let node = Node::start(driver, options);
+    let publish = |channel: &str| json!({"id": 9, "publish": {"channel": channel, "data": 1}});
+    let subs = json!({"$granted": {}});
+    let (mut client, _) = connect(&node, &json!({"user": "42", "subs": subs}));
+    for (channel, expected) in [
+        ("$secret", 103),
+        ("room#7", 103),
+        ("#7", 103),
+        ("open", 0),
+        ("room#7,42", 0),
+    ] {
+        let reply = client.ask(&publish(channel));
+        let code = reply["error"]["code"].as_u64().unwrap_or(0);
+        assert_eq!(code, expected, "{channel}: {reply}");
+    }
+    // Its own, and one that its token lets it into.
+    for channel in ["#42", "$granted"] {
+        client.send(&publish(channel));
+        let (publication, reply) = published(&mut client);
+        assert_eq!(publication["data"], 1, "{channel}: {publication}");
+        assert_eq!(reply, json!({"id": 9, "publish": {}}), "{channel}");
+    }
 }
 
 fn refresh(id: u32, token: &Value) -> Value {

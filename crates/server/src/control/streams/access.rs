@@ -13,7 +13,10 @@ use super::headers;
 use crate::auth::BearerFault;
 use axum::http::request::Parts;
 use axum::http::{self, HeaderMap, StatusCode, header};
-use myriad_shard::{Appender, ChannelOptions, ConnectGrant, Namespaces, Settings, TokenFault};
+use myriad_shard::{
+    Appender, ChannelOptions, ConnectGrant, ListenRefused, NameError, Namespaces, Settings,
+    TokenFault,
+};
 use myriad_wire::http::credentials;
 use std::net::IpAddr;
 
@@ -187,7 +190,16 @@ fn check_client(
     let Some(options) = namespaces.options_of(channel) else {
         return Ok(());
     };
-    let is_anonymous = grant.is_none_or(|grant| grant.user.is_none());
+    let user = grant.and_then(|grant| grant.user.as_deref());
+    let mut granted = grant.iter().flat_map(|grant| grant.subscriptions.iter());
+    let is_granted = granted.any(|(granted, _)| **granted == *channel);
+    // Other mistakes in names are told where the name is read.
+    if let Err(error @ (NameError::Private | NameError::OtherUsers)) =
+        settings.check_visible(channel, user.unwrap_or_default(), is_granted)
+    {
+        return Err(forbidden(ListenRefused::Name(error).sentence(channel)));
+    }
+    let is_anonymous = user.is_none();
     let lacking = if deed.writes() && !may_write(&settings, options, is_anonymous) {
         lacking_to_write(options, is_anonymous)
     } else if deed.ends() && !may_end(&settings, options, is_anonymous) {

@@ -69,6 +69,8 @@ pub(crate) struct Client {
     /// Every command that it has sent, for what the application may say of it.
     pub(crate) serials: Vec<u32>,
     pub(crate) visits: BTreeMap<usize, Visit>,
+    /// Rooms in which it ever was.
+    pub(crate) entered: BTreeSet<usize>,
     /// Commands sent since it has connected, and those that were not refused for a rate; of these, publications and
     /// subscriptions.
     pub(crate) sent: [u64; 3],
@@ -106,6 +108,7 @@ impl Client {
             asked: BTreeMap::new(),
             serials: Vec::new(),
             visits: BTreeMap::new(),
+            entered: BTreeSet::new(),
             sent: [0; 3],
             taken: [0; 3],
             connected_at: 0,

@@ -96,7 +96,7 @@ impl Client {
                 rules.may_subscribe(room, self.user) == Some(false)
             }),
             (What::Publish(room, _), _) => facts.may_be(asked.version, |rules| {
-                rules.may_publish(room) == Some(false)
+                rules.may_publish(room, self.visits.contains_key(&room)) == Some(false)
             }),
             _ => false,
         }

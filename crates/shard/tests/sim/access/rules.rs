@@ -109,10 +109,11 @@ impl Rules {
         }
     }
 
-    /// Whether a client may publish. None: the application says so.
-    pub(crate) fn may_publish(&self, room: usize) -> Option<bool> {
+    /// Whether a client may publish, which has subscribed or not. None: the application says so.
+    pub(crate) fn may_publish(&self, room: usize, is_inside: bool) -> Option<bool> {
         match room {
-            OPEN | PRIVATE => Some(true),
+            OPEN => Some(true),
+            PRIVATE => Some(is_inside),
             _ if !is_asked_about(room) => Some(false),
             _ if self.publish_proxy => None,
             _ => Some(true),
