@@ -67,10 +67,10 @@ class Node:
         self.environment = {}
         self.port = ports.reserve()
         self.log = folder / f"{self.name}.log"
-        config = folder / f"{self.name}.toml"
-        config.write_text(CONFIG.format(history=history, ttl=ttl, secret=SECRET))
+        self.config = folder / f"{self.name}.toml"
+        self.config.write_text(CONFIG.format(history=history, ttl=ttl, secret=SECRET))
         self.arguments = [
-            *place.command, program, "serve", "--config", str(config), "--listen", f"{place.host}:{self.port}", "--api-key", KEY,
+            *place.command, program, "serve", "--config", str(self.config), "--listen", f"{place.host}:{self.port}", "--api-key", KEY,
             "--shards", "2", *options,
         ]
         if broker:

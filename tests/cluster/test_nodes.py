@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ import nats
 import pytest
 from client import Client, Refused
 from faults import MYRIAD
-from node import Node, start_all
+from node import SECRET, Node, start_all
 from websockets.exceptions import ConnectionClosed
 
 NODES = 3
@@ -73,6 +74,49 @@ def known(node):
 
 def wait_for_nodes(nodes):
     nats.wait_for("all know each other", lambda: all(known(node) == len(nodes) for node in nodes))
+
+
+def test_nodes_that_do_not_agree_say_so(program, tmp_path):
+    """As two clusters with one prefix, and as a node with the file of yesterday."""
+    cluster = nats.Cluster(program, tmp_path, 1)
+    ours, changed, foreign = (Node(MYRIAD, tmp_path, index, cluster.url(), 1) for index in range(3))
+
+    def replace(node, old, new):
+        text = node.config.read_text()
+        assert old in text
+        node.config.write_text(text.replace(old, new))
+
+    def unlike(node):
+        _, page = node.request("GET", "/metrics")
+        found = re.findall(r'^myriad_nodes_unlike_total\{reason="(\w+)"\} (\d+)', page, re.MULTILINE)
+        return {reason: int(count) for reason, count in found}
+
+    try:
+        cluster.start()
+        replace(changed, "presence = true", "presence = false")
+        replace(foreign, SECRET, "another secret, of another cluster, of 32 bytes")
+        start_all([ours, changed, foreign])
+        wait_for_nodes([ours, changed, foreign])
+        nats.wait_for("each is seen for what it is", lambda: unlike(ours) == {"namespaces": 1, "keys": 1})
+        log = ours.log.read_text()
+        assert "has other namespaces than this one" in log
+        assert "verifies tokens by other keys than this one" in log
+        assert SECRET not in log
+
+        # Who takes the same keys with a reload is not named any more, also by a node that comes later.
+        replace(foreign, "another secret, of another cluster, of 32 bytes", SECRET)
+        before = foreign.log.stat().st_size
+        foreign.process.send_signal(signal.SIGHUP)
+        nats.wait_for("it has reloaded", lambda: "SIGHUP" in foreign.log.read_text()[before:])
+        changed.kill()
+        replace(changed, "presence = false", "presence = true")
+        start_all([changed])
+        nats.wait_for("they know each other", lambda: known(changed) == 3)
+        nats.wait_for("it has heard both", lambda: unlike(changed) == {})
+    finally:
+        for node in (ours, changed, foreign):
+            node.kill()
+        cluster.stop()
 
 
 def test_info_names_all_nodes(nodes):

@@ -284,6 +284,110 @@ mod tests {
         assert_eq!(partitions_of(&config), "8");
     }
 
+    /// What a server says when it cannot make a stream, as JSON of its API.
+    fn said(code: u64, error_code: u64, description: &str) -> NoStreamCause {
+        let error = serde_json::json!({
+            "code": code, "err_code": error_code, "description": description,
+        });
+        let error: async_nats::jetstream::Error =
+            serde_json::from_value(error).expect("an error of JetStream");
+        cause_of(&CreateStreamErrorKind::JetStream(error))
+    }
+
+    /// Codes and texts of nats-server 2.12: server/errors.json.
+    #[test]
+    fn what_a_server_says_tells_the_true_cause() {
+        use NoStreamCause::{NoLeader, NoRoom, Other, TooFewServers};
+        for (code, error_code, description, cause) in [
+            (
+                503,
+                10_008,
+                "JetStream system temporarily unavailable",
+                NoLeader,
+            ),
+            (
+                500,
+                10_009,
+                "JetStream cluster can not handle request",
+                NoLeader,
+            ),
+            (500, 10_006, "JetStream not in clustered mode", NoLeader),
+            (
+                400,
+                10_005,
+                "no suitable peers for placement",
+                TooFewServers,
+            ),
+            (
+                500,
+                10_074,
+                "replicas > 1 not supported in non-clustered mode",
+                TooFewServers,
+            ),
+            (503, 10_004, "incomplete results", TooFewServers),
+            (
+                400,
+                10_005,
+                "no suitable peers for placement, insufficient storage",
+                NoRoom,
+            ),
+            (
+                500,
+                10_047,
+                "insufficient storage resources available",
+                NoRoom,
+            ),
+            (503, 10_023, "insufficient resources", NoRoom),
+            (
+                500,
+                10_049,
+                "write /data/1.blk: no space left on device",
+                NoRoom,
+            ),
+            (400, 10_025, "invalid JSON", Other),
+        ] {
+            assert_eq!(said(code, error_code, description), cause, "{error_code}");
+        }
+        assert_eq!(cause_of(&CreateStreamErrorKind::TimedOut), NoLeader);
+        assert_eq!(
+            cause_of(&CreateStreamErrorKind::JetStreamUnavailable),
+            NoLeader
+        );
+        assert_eq!(cause_of(&CreateStreamErrorKind::EmptyStreamName), Other);
+    }
+
+    #[test]
+    fn each_cause_has_its_next_step() {
+        let said = |cause| {
+            let error = BrokerError::NoStream {
+                stream: "MYRIAD_h".to_owned(),
+                why: "what JetStream says".to_owned(),
+                cause,
+                replicas: 3,
+            };
+            error.to_string()
+        };
+        for (cause, step) in [
+            (
+                NoStreamCause::NoLeader,
+                "JetStream has no leader now: more than half of its servers",
+            ),
+            (
+                NoStreamCause::TooFewServers,
+                "with broker-replicas = 3 the NATS cluster needs as many",
+            ),
+            (NoStreamCause::NoRoom, "look at their disks"),
+            (NoStreamCause::Other, "look at the log of the NATS servers"),
+        ] {
+            let text = said(cause);
+            assert!(
+                text.starts_with("stream MYRIAD_h cannot be made: what JetStream says; "),
+                "{text}"
+            );
+            assert!(text.contains(step), "{text}");
+        }
+    }
+
     #[test]
     fn a_stream_that_breaks_a_promise_is_refused_or_changed() {
         let good = keeping(10, 60);

@@ -302,6 +302,15 @@ const OUTBOUND_BYTES_MIN: u64 = 1 << 10;
 const ADVICE_SPAN_MAX: &str = "choose 720h or less";
 
 impl Config {
+    /// A mark of the keys that verify tokens: nodes of a cluster need the same ones.
+    pub(crate) fn keys_mark(&self) -> crate::nodes::KeysMark {
+        let client = self.options.client.as_ref();
+        client.map_or_else(
+            || ClientTable::default().keys_mark(),
+            ClientTable::keys_mark,
+        )
+    }
+
     /// The configuration that a server with this one has after a reload: what needs a restart stays as it is.
     ///
     /// # Errors

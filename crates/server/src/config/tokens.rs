@@ -5,6 +5,7 @@ use super::secrets::{UrlText, shown_url};
 use super::tables::ClientTable;
 use super::{ConfigError, refuse};
 use crate::auth::{Demand, Endpoint, Keys, Rules, Secret, TokenRules, pem};
+use crate::nodes::KeysMark;
 use myriad_shard::Access;
 use myriad_units::option::Count;
 use regex::{Regex, RegexBuilder};
@@ -47,7 +48,28 @@ pub struct TokenTable {
     pub user_id_claim: String,
 }
 
+impl TokenTable {
+    /// The keys, and where they are. Whatever else a token must say may be changed node by node.
+    fn key_texts(&self) -> [&[u8]; 5] {
+        [
+            self.hmac_secret_key.secret().unwrap_or_default().as_ref(),
+            self.rsa_public_key.trim().as_bytes(),
+            self.ecdsa_public_key.trim().as_bytes(),
+            self.eddsa_public_key.trim().as_bytes(),
+            self.jwks_public_endpoint.as_bytes(),
+        ]
+    }
+}
+
 impl ClientTable {
+    /// A mark of the keys of tokens, by which nodes of a cluster notice that theirs differ.
+    pub(super) fn keys_mark(&self) -> KeysMark {
+        let has_own = self.subscription_token.enabled.unwrap_or(false);
+        let own = has_own.then(|| self.subscription_token.key_texts());
+        let keys = self.token.key_texts();
+        KeysMark::of(keys.into_iter().chain(own.into_iter().flatten()))
+    }
+
     /// How clients prove who they are. The server that runs adds what verifies tokens.
     pub(super) fn access(&self) -> Access {
         Access {

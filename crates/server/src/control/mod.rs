@@ -125,6 +125,9 @@ impl Control {
         let (broker, nodes) = cluster
             .map(|cluster| (cluster.broker, cluster.nodes))
             .unzip();
+        if let Some(nodes) = &nodes {
+            nodes.set_keys(config.keys_mark());
+        }
         let application = Application::new(config, metrics.proxies(), None)?;
         let keys = Keys::new(&config.api, key.as_deref());
         let settings = &config.settings;
@@ -167,6 +170,9 @@ impl Control {
     pub(crate) fn reload(&self, config: &Config) {
         let settings = self.settings(config);
         self.tokens.replace(config.tokens.clone());
+        if let Some(nodes) = &self.nodes {
+            nodes.set_keys(config.keys_mark());
+        }
         self.namespaces.store(Arc::clone(&settings.namespaces));
         self.public_metrics
             .store(config.public_metrics, Ordering::Relaxed);

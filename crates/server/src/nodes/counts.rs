@@ -11,6 +11,11 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
 /// All clones count together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodesCounts {
@@ -18,6 +23,7 @@ pub(crate) struct NodesCounts {
     asked: Family<OutcomeLabels, Counter>,
     unreadable: Counter,
     unnamed_refused: Counter,
+    unlike: Family<ReasonLabels, Counter>,
 }
 
 impl NodesCounts {
@@ -42,10 +48,27 @@ impl NodesCounts {
             "Commands for a session whose node was not named, which were not brought to all nodes because too many came",
             self.unnamed_refused.clone(),
         );
+        registry.register(
+            "nodes_unlike",
+            "Nodes that do not agree with this one on what all nodes of a cluster need, by reason; each counts once",
+            self.unlike.clone(),
+        );
     }
 
     pub(crate) fn count_unnamed_refused(&self) {
         self.unnamed_refused.inc();
+    }
+
+    pub(super) fn count_other_namespaces(&self) {
+        self.count_unlike("namespaces");
+    }
+
+    pub(super) fn count_other_keys(&self) {
+        self.count_unlike("keys");
+    }
+
+    fn count_unlike(&self, reason: &'static str) {
+        self.unlike.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     pub(super) fn set_others(&self, count: usize) {

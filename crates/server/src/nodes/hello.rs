@@ -1,7 +1,7 @@
 //! Hello and goodbye: who is there.
 
 use super::Nodes;
-use super::message::{COMMON, HEARS, Headers, NODE};
+use super::message::{COMMON, HEARS, Headers, KEYS, NODE};
 use crate::nats::{Messages, connects_of, headers};
 use crate::shards::monotonic_now;
 use async_nats::PublishError;
@@ -74,7 +74,13 @@ pub(super) async fn goodbye(nodes: &Nodes) {
 async fn publish(nodes: &Nodes, what: &'static [u8]) -> Result<(), PublishError> {
     let hears = if nodes.says.hears() { YES } else { NO };
     let common = nodes.says.common();
-    let said = headers([(NODE, &*nodes.name), (HEARS, hears), (COMMON, common)]);
+    let keys = nodes.says.keys();
+    let said = headers([
+        (NODE, &*nodes.name),
+        (HEARS, hears),
+        (COMMON, common),
+        (KEYS, &*keys),
+    ]);
     let client = &nodes.client;
     client
         .publish_with_headers(subject(nodes), said, what.into())
@@ -88,6 +94,10 @@ fn note_says(nodes: &Nodes, node: &str, said: &Headers<'_>) {
     let common = said.text(COMMON).filter(|_| node != nodes.name);
     if common.is_some_and(|common| common != nodes.says.common()) && is_node_name(node) {
         nodes.remark_other_namespaces(node);
+    }
+    let keys = said.text(KEYS).filter(|_| node != nodes.name);
+    if keys.is_some_and(|keys| keys != nodes.says.keys()) && is_node_name(node) {
+        nodes.remark_other_keys(node);
     }
 }
 

@@ -8,6 +8,8 @@ pub(super) const NODE: &str = "Myriad-Node";
 /// In a hello: whether the node hears all of its logs (`yes` or `no`), and a digest of what all nodes have to agree on.
 pub(super) const HEARS: &str = "Myriad-Hears";
 pub(super) const COMMON: &str = "Myriad-Common";
+/// In a hello: a mark of the keys that verify tokens.
+pub(super) const KEYS: &str = "Myriad-Keys";
 /// Which ask it is, or is about. The asker counts its asks.
 pub(super) const ASK: &str = "Myriad-Ask";
 /// What is asked.

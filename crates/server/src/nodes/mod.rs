@@ -17,7 +17,7 @@ mod versions;
 pub(crate) use answering::{Answer, NodeAsk, answer};
 pub(crate) use asking::{Wanted, Whom};
 pub(crate) use counts::NodesCounts;
-pub(crate) use says::Says;
+pub(crate) use says::{KeysMark, Says};
 
 use crate::nats::{Messages, is_connected};
 use asking::Pending;
@@ -58,6 +58,7 @@ pub(crate) struct Nodes {
     rounds: AtomicU64,
     other_versions: OtherVersions,
     other_namespaces: OtherVersions,
+    other_keys: OtherVersions,
     says: Says,
     pub(crate) unnamed: Unnamed,
     pub(crate) counts: NodesCounts,
@@ -81,6 +82,7 @@ impl Nodes {
             rounds: AtomicU64::new(0),
             other_versions: OtherVersions::default(),
             other_namespaces: OtherVersions::default(),
+            other_keys: OtherVersions::default(),
             says,
             unnamed: Unnamed::default(),
             counts: NodesCounts::default(),
@@ -90,6 +92,13 @@ impl Nodes {
     /// This node's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Takes the mark of other keys for tokens. With them nodes may differ that agreed before.
+    pub(crate) fn set_keys(&self, mark: KeysMark) {
+        if self.says.set_keys(mark) {
+            self.other_keys.forget();
+        }
     }
 
     /// The number of another round.

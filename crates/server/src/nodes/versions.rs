@@ -14,6 +14,12 @@ const WHY_BYTES_MAX: usize = 600;
 pub(super) struct OtherVersions(Mutex<BTreeSet<Box<str>>>);
 
 impl OtherVersions {
+    /// Names all nodes anew.
+    pub(super) fn forget(&self) {
+        let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        named.clear();
+    }
+
     /// Whether a node is not named yet. From now on it is.
     fn note(&self, node: &str) -> bool {
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,8 +47,21 @@ impl Nodes {
     /// A node says hello that has other namespaces than this one. The log has it once for each node.
     pub(super) fn remark_other_namespaces(&self, node: &str) {
         if self.other_namespaces.note(node) {
+            self.counts.count_other_namespaces();
             tracing::warn!(
                 "node {node} has other namespaces than this one, or is of another cluster with the same broker-prefix: all nodes of a cluster need the same names, history, presence, join_leave and broker-partitions, and each cluster a prefix of its own"
+            );
+        }
+    }
+}
+
+impl Nodes {
+    /// A node says hello that verifies tokens by other keys than this one. The log has it once for each node.
+    pub(super) fn remark_other_keys(&self, node: &str) {
+        if self.other_keys.note(node) {
+            self.counts.count_other_keys();
+            tracing::warn!(
+                "node {node} verifies tokens by other keys than this one, or is of another cluster with the same broker-prefix: give all nodes of a cluster the same client.token and client.subscription_token, and each cluster a prefix of its own"
             );
         }
     }
@@ -72,5 +91,7 @@ mod tests {
         assert!(!versions.note("a") && !versions.note("b"));
         (0..NAMED_MAX).for_each(|node| assert!(versions.note(&node.to_string())));
         assert!(versions.note("a"), "that was long ago");
+        versions.forget();
+        assert!(versions.note("a"), "it is named anew");
     }
 }
