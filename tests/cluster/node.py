@@ -124,9 +124,9 @@ class Node:
         return f"ws://{self.place.host}:{self.port}/connection/websocket"
 
     def call(self, method, seconds=10, **request):
-        """Calls the API. The answer has "result" or "error"; an error of the connection is raised."""
+        """Calls the API. The answer has "result" or "error", with its detail; an error of the connection is raised."""
         body = json.dumps(request).encode()
-        headers = {"Content-Type": "application/json", "X-API-Key": KEY}
+        headers = {"Content-Type": "application/json", "X-API-Key": KEY, "X-Myriad-Debug": "true"}
         url = f"http://{self.place.host}:{self.port}/api/{method}"
         try:
             with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=seconds) as answer:

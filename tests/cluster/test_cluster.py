@@ -57,6 +57,7 @@ def test_what_nats_will_never_take_is_refused_for_good(nodes):
     # nats-server takes messages of 1 MiB with their headers, and the API requests of as much.
     answer = nodes[0].call("publish", channel="refused", data="x" * 1_048_500)
     assert answer["error"]["code"] == 107, answer
+    assert "max_payload" in answer["error"]["detail"]
     assert publish(nodes[0], "refused", 1)["offset"] > 0
 
 

@@ -11,6 +11,10 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+/// What a node may differ in.
+const NAMESPACES: &str = "namespaces";
+const KEYS: &str = "keys";
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
@@ -53,6 +57,9 @@ impl NodesCounts {
             "Nodes that do not agree with this one on what all nodes of a cluster need, by reason; each counts once",
             self.unlike.clone(),
         );
+        for reason in [NAMESPACES, KEYS] {
+            self.unlike.get_or_create(&ReasonLabels { reason });
+        }
     }
 
     pub(crate) fn count_unnamed_refused(&self) {
@@ -60,11 +67,11 @@ impl NodesCounts {
     }
 
     pub(super) fn count_other_namespaces(&self) {
-        self.count_unlike("namespaces");
+        self.count_unlike(NAMESPACES);
     }
 
     pub(super) fn count_other_keys(&self) {
-        self.count_unlike("keys");
+        self.count_unlike(KEYS);
     }
 
     fn count_unlike(&self, reason: &'static str) {
