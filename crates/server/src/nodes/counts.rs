@@ -58,7 +58,7 @@ impl NodesCounts {
             self.unlike.clone(),
         );
         for reason in [NAMESPACES, KEYS] {
-            self.unlike.get_or_create(&ReasonLabels { reason });
+            drop(self.unlike.get_or_create(&ReasonLabels { reason }));
         }
     }
 
