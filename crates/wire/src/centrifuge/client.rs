@@ -133,6 +133,7 @@ message! {
         leave: 6 "leave" => Option<Membership<'a>>,
         unsubscribe: 7 "unsubscribe" => Option<Unsubscribed<'a>>,
         message: 8 "message" => Option<Content<'a>>,
+        connect: 10 "connect" => Option<Connected<'a>>,
         disconnect: 11 "disconnect" => Option<Disconnected<'a>>,
     }
 
@@ -219,6 +220,8 @@ pub enum ServerEvent<'a> {
     Unsubscribed(Unsubscribed<'a>),
     /// What the application sends to this connection, of no channel.
     Message(Content<'a>),
+    /// The session that began, where clients send no commands.
+    Connected(Connected<'a>),
     Disconnected(Disconnected<'a>),
     /// An event that this client does not read.
     Other,
@@ -256,6 +259,7 @@ impl<'a> From<AnyPush<'a>> for ServerMessage<'a> {
             .or(push.leave.map(info).map(ServerEvent::Leave))
             .or(push.unsubscribe.map(ServerEvent::Unsubscribed))
             .or(push.message.map(ServerEvent::Message))
+            .or(push.connect.map(ServerEvent::Connected))
             .or(push.disconnect.map(ServerEvent::Disconnected))
             .unwrap_or(ServerEvent::Other);
         Self::Push {
@@ -322,6 +326,24 @@ impl<'o> CommandWriter<'o> {
         });
     }
 
+    /// Begins a session with the server-side subscriptions that the client had, and where it recovers from.
+    pub fn connect_again(
+        &mut self,
+        id: u32,
+        token: &str,
+        subscriptions: &[(&str, Option<Recovery<'_>>)],
+    ) {
+        self.command(id, 4, "connect", |fields| {
+            fields.text(1, "token", token);
+            fields.subscriptions(subscriptions);
+        });
+    }
+
+    /// The same as a request in JSON, for transports without commands.
+    pub fn connect_request(&mut self, subscriptions: &[(&str, Option<Recovery<'_>>)]) {
+        self.message(|request| request.subscriptions(subscriptions));
+    }
+
     /// Begins a subscription, or begins it again. With `delta` publications may come as Fossil deltas.
     pub fn subscribe(
         &mut self,
@@ -344,11 +366,7 @@ impl<'o> CommandWriter<'o> {
     ) {
         self.command(id, 5, "subscribe", |fields| {
             fields.text(1, "channel", channel);
-            if let Some(Recovery { epoch, offset }) = recovery {
-                fields.flag(3, "recover");
-                fields.text(6, "epoch", epoch);
-                fields.number(7, "offset", offset);
-            }
+            fields.recovery(recovery);
             fields.text(12, "delta", if delta { "fossil" } else { "" });
             if let Some((name, value)) = tag {
                 let mut filter = CommandFields::new(fields.encoding);
@@ -496,6 +514,35 @@ impl CommandFields {
                 push_varint(&mut self.bytes, u64::from(number << 3));
                 push_varint(&mut self.bytes, value);
             }
+        }
+    }
+
+    fn recovery(&mut self, recovery: Option<Recovery<'_>>) {
+        if let Some(Recovery { epoch, offset }) = recovery {
+            self.flag(3, "recover");
+            self.text(6, "epoch", epoch);
+            self.number(7, "offset", offset);
+        }
+    }
+
+    /// Server-side subscriptions by channel: in JSON an object, in protobuf an entry of the map for each.
+    fn subscriptions(&mut self, subscriptions: &[(&str, Option<Recovery<'_>>)]) {
+        let mut all = Self::new(self.encoding);
+        for (channel, recovery) in subscriptions {
+            let mut position = Self::new(self.encoding);
+            position.recovery(*recovery);
+            match self.encoding {
+                Encoding::Json => all.message(0, channel, position),
+                Encoding::Protobuf => {
+                    let mut entry = Self::new(self.encoding);
+                    entry.text(1, "", channel);
+                    entry.message(2, "", position);
+                    self.message(3, "subs", entry);
+                }
+            }
+        }
+        if self.encoding == Encoding::Json && !subscriptions.is_empty() {
+            self.message(3, "subs", all);
         }
     }
 

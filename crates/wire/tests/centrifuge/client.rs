@@ -81,6 +81,26 @@ proptest! {
     }
 
     #[test]
+    fn the_subscriptions_that_a_client_had_come_back(
+        id in 1u32.., channel in "[^a]{1,200}", offset: u64, epoch in "[a-z]{0,8}",
+    ) {
+        let recovery = Recovery { epoch: &epoch, offset };
+        let had = [(&*channel, Some(recovery)), ("a", None)];
+        let request = write(Encoding::Json, |commands| commands.connect_request(&had));
+        let command = [b"{\"id\":1,\"connect\":", &request[..], b"}"].concat();
+        let frames = [Encoding::Json, Encoding::Protobuf]
+            .map(|encoding| (encoding, write(encoding, |commands| commands.connect_again(id, "t", &had))));
+        for (encoding, frame) in frames.into_iter().chain([(Encoding::Json, command)]) {
+            let commands = decode(encoding, &frame);
+            let Request::Connect(connect) = &commands[0].request else { panic!("connect") };
+            prop_assert_eq!(connect.subs.len(), 2);
+            let first = &connect.subs[&*channel];
+            prop_assert_eq!((first.recover, &*first.epoch, first.offset), (true, &*epoch, offset));
+            prop_assert!(!connect.subs["a"].recover);
+        }
+    }
+
+    #[test]
     fn no_bytes_make_the_client_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         for encoding in [Encoding::Json, Encoding::Protobuf] {
             ServerMessages::new(encoding, &bytes).for_each(drop);
@@ -175,6 +195,23 @@ fn pushes_are_read() {
             assert!(cut.is_some_and(|message| message.is_err()), "{length}");
         }
     }
+}
+
+#[test]
+fn the_session_of_a_client_without_commands_comes_as_a_push() {
+    let json = br#"{"push":{"connect":{"client":"c","subs":{"a":{"offset":3}}}}}"#;
+    let messages = read(Encoding::Json, json);
+    let [
+        ServerMessage::Push {
+            event: ServerEvent::Connected(connected),
+            ..
+        },
+    ] = &messages[..]
+    else {
+        panic!("a push, not {messages:?}");
+    };
+    assert_eq!(connected.client, "c");
+    assert_eq!(connected.subs["a"].offset, 3);
 }
 
 #[test]
