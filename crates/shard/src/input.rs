@@ -6,6 +6,7 @@ use crate::transport::Refused;
 use myriad_hub::{CloseReason, Hub, Now, Phase};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, NONE, Slab};
+use myriad_wire::centrifuge::EventId;
 use myriad_wire::deflate::Inflater;
 use myriad_wire::http::RequestBody;
 use myriad_wire::ws::Decoder;
@@ -34,6 +35,8 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) struct PartialRequest {
     pub(crate) body: RequestBody,
+    /// Where the client goes on, by its request's head.
+    pub(crate) position: Option<EventId<'static>>,
     /// The head of its answer, and what stands before the first message.
     pub(crate) response: Box<[u8]>,
 }
@@ -53,7 +56,11 @@ impl Input {
             Self::None => 0,
             Self::Head(bytes) => bytes.len(),
             Self::Body(partial) => {
-                size_of::<PartialRequest>() + partial.response.len() + partial.body.bytes().len()
+                let position = partial.position.as_ref();
+                size_of::<PartialRequest>()
+                    + position.map_or(0, |position| position.channel.len())
+                    + partial.response.len()
+                    + partial.body.bytes().len()
             }
             Self::Joining { response, early } => response.len() + early.len(),
             Self::Frames(partial) => size_of::<PartialMessage>() + partial.message.len(),

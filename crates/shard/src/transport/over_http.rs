@@ -89,15 +89,15 @@ fn check_first_message(transport: Transport, message: &[u8]) -> Result<(), Refus
     Ok(())
 }
 
-/// The connect request of a browser that comes back, with the position of the last event that it had: in `Last-Event-ID`, or in the
-/// query, where programs write it that cannot set headers. None if it says nothing that was said here.
-fn resumed(head: &RequestHead<'_>, message: &[u8]) -> Result<Option<Vec<u8>>, QueryError> {
+/// The position of the last event that a client had which comes back: in `Last-Event-ID`, or in the query, where programs write it that
+/// cannot set headers. None if it says nothing that was said here.
+fn position_in(head: &RequestHead<'_>) -> Result<Option<EventId<'static>>, QueryError> {
     let id = match head.header("last-event-id").map(str::from_utf8) {
         Some(id) => id.ok().map(Cow::Borrowed),
         None => last_event_id(head.query().unwrap_or_default())?,
     };
     let id = id.as_deref().and_then(EventId::parse);
-    Ok(id.and_then(|id| id.resume(message)))
+    Ok(id.map(EventId::into_owned))
 }
 
 /// The id in a query, by either of the names that are in use.
@@ -262,8 +262,9 @@ impl<R: Reactor> Shard<R> {
                 check_commands_of_get(&message)?;
                 return Ok(Opening::Message(message));
             }
-            let message = resumed(head, &message)?.unwrap_or(message);
-            return Ok(Opening::Message(message));
+            let position = position_in(head)?;
+            let resumed = position.and_then(|position| position.resume(&message));
+            return Ok(Opening::Message(resumed.unwrap_or(message)));
         }
         let bytes_max = usize::try_from(self.settings.message_bytes_max).unwrap_or(usize::MAX);
         let body = RequestBody::new(length, bytes_max)?;
@@ -273,7 +274,11 @@ impl<R: Reactor> Shard<R> {
             let sentence = "The body is small: send it without Expect.";
             return Err(Refused::new(417, "body", sentence));
         }
-        Ok(Opening::Body(body))
+        let position = match transport {
+            Transport::UniSse => position_in(head)?,
+            _ => None,
+        };
+        Ok(Opening::Body(body, position))
     }
 
     /// Bytes of a request's body, and of what comes behind it.
@@ -300,9 +305,15 @@ impl<R: Reactor> Shard<R> {
         if let Err(refused) = check_first_message(transport, partial.body.bytes()) {
             return self.refuse(key, refused, now);
         }
-        let PartialRequest { body, response } = *partial;
+        let PartialRequest {
+            body,
+            position,
+            response,
+        } = *partial;
+        let resumed = position.and_then(|position| position.resume(body.bytes()));
+        let message = resumed.as_deref().unwrap_or(body.bytes());
         let behind = &mut bytes[taken..];
-        self.admit_with(key, response.into(), body.bytes(), behind, now);
+        self.admit_with(key, response.into(), message, behind, now);
     }
 
     /// Whether a connection's request lacks a part of its body.

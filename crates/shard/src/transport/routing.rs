@@ -15,6 +15,7 @@ use crate::shard::Shard;
 use myriad_hub::{Compression, Headers, NameError, Namespaces, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
+use myriad_wire::centrifuge::EventId;
 use myriad_wire::deflate::Window;
 use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
 use myriad_wire::http::{
@@ -135,8 +136,8 @@ pub(super) enum Opening {
     Answer,
     /// With this message of the client, which its request has in the query.
     Message(Vec<u8>),
-    /// With a message of the client in the body of the request.
-    Body(RequestBody),
+    /// With a message of the client in the body of the request, and where it goes on by the head.
+    Body(RequestBody, Option<EventId<'static>>),
 }
 
 impl<R: Reactor> Shard<R> {
@@ -198,7 +199,7 @@ impl<R: Reactor> Shard<R> {
                 self.begin_read(key, reading, token, &bytes[head_bytes..], now);
             }
             Ok(Route::Stream(stream)) => {
-                if is_next && matches!(stream.opening, Opening::Body(_)) {
+                if is_next && matches!(stream.opening, Opening::Body(..)) {
                     self.hub.begin_next_body(key.index, now);
                 }
                 self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
@@ -234,9 +235,12 @@ impl<R: Reactor> Shard<R> {
             Opening::Message(message) => {
                 self.admit_with(key, stream.response, &message, early, now);
             }
-            Opening::Body(body) => {
-                let response = stream.response.into();
-                let partial = Box::new(PartialRequest { body, response });
+            Opening::Body(body, position) => {
+                let partial = Box::new(PartialRequest {
+                    body,
+                    position,
+                    response: stream.response.into(),
+                });
                 self.handle_body(key, partial, early, now);
             }
         }

@@ -402,6 +402,23 @@ fn an_event_source_goes_on_where_it_was(driver: Driver) {
             "{text}"
         );
     }
+    // Programs that fetch send the request as a body, whole or in two pieces.
+    for cut in [0, 9] {
+        let body = r#"{"subs":{"a%b":{}}}"#;
+        let length = body.len();
+        let head = format!(
+            "POST /connection/uni_sse HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nLast-Event-ID: {third}\r\n\r\n"
+        );
+        let mut back = node.stream();
+        back.write_all(head.as_bytes()).expect("a socket");
+        back.write_all(&body.as_bytes()[..cut]).expect("a socket");
+        back.write_all(&body.as_bytes()[cut..]).expect("a socket");
+        let text = read_until(&mut back, "id: ");
+        assert!(
+            text.contains("\"data\":4") && !text.contains("\"data\":3"),
+            "{text}"
+        );
+    }
     // What was not made here says nothing.
     let mut other = open("", "Last-Event-ID: 7\r\n");
     let text = read_until(&mut other, "id: ");

@@ -40,6 +40,15 @@ impl<'a> EventId<'a> {
         })
     }
 
+    /// The same id, which borrows nothing.
+    #[must_use]
+    pub fn into_owned(self) -> EventId<'static> {
+        EventId {
+            channel: self.channel.into_owned().into(),
+            position: self.position,
+        }
+    }
+
     /// A connect request that recovers the channel from here. What the request itself says of the channel is older, because a
     /// browser comes back with the URL that it was made with. None if the request is no JSON object.
     #[must_use]
