@@ -12,7 +12,7 @@
 # make arena-smoke      builds every server of arena/ and checks that it keeps the contract (arena/README.md)
 # make sim              simulates 100,000 random schedules of several shards, or an hour of them; prints what they reached.
 #                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step.
-#                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=, and of clusters: CLUSTER_SEEDS=
+#                       Before that 10,000 schedules of clusters: CLUSTER_SEEDS=
 # make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
 # make demo-cluster     three NATS servers, four nodes and as many clients as memory allows; a node and a NATS server are killed; CLUSTER='--clients 100000'
 # make bench-cluster    the figures of docs/cluster.md: rates, fan-out, recovery and the rest (half an hour, with Go; CLUSTER='--only rates')
@@ -40,7 +40,6 @@ CONFORMANCE ?=
 FAULTS ?=
 SEED ?=
 SEEDS ?= 100000
-SESSION_SEEDS ?= 10000
 CLUSTER_SEEDS ?= 10000
 FROM ?= 0
 MINUTES ?= 60
@@ -104,7 +103,6 @@ CLUSTER_SIM := $(CARGO) test --locked --profile sim -p myriad-server --lib broke
 
 sim:
 ifeq ($(SEED),)
-	MYRIAD_SIM_SEEDS=$(SESSION_SEEDS) MYRIAD_SIM_FROM=$(FROM) $(SIM) sessions -- at_length --ignored --nocapture
 	MYRIAD_SIM_SEEDS=$(CLUSTER_SEEDS) MYRIAD_SIM_FROM=$(FROM) $(CLUSTER_SIM)::at_length -- --ignored --nocapture
 	MYRIAD_SIM_SEEDS=$(SEEDS) MYRIAD_SIM_FROM=$(FROM) MYRIAD_SIM_MINUTES=$(MINUTES) $(SIM) sim -- at_length --ignored --nocapture
 	$(PYTHON) tests/coverage.py --lines

@@ -5,6 +5,7 @@
 //! its epoch until nobody is subscribed.
 
 use super::{Home, StreamEndKind};
+use crate::marks::hit;
 use crate::{ChannelOptions, Namespaces, Now};
 use std::sync::Arc;
 
@@ -65,7 +66,10 @@ impl Home {
                 self.note_idleness(index);
             }
             (None, false) => record.options = options,
-            (Some(_), false) if record.subscribed.is_empty() => self.forget(index),
+            (Some(_), false) if record.subscribed.is_empty() => {
+                hit!(ReloadForgets);
+                self.forget(index);
+            }
             (Some(_), false) | (None, true) => self.renew(index, options, now),
         }
     }
@@ -82,7 +86,11 @@ impl Home {
 
     /// Replaces a record by one with a history, or without. Its key is another one: queues of the budget name the old one.
     fn renew(&mut self, index: u32, options: Arc<ChannelOptions>, now: Now) {
-        if self.channels[index].history.is_some() {
+        let has_subscribers = !self.channels[index].subscribed.is_empty();
+        let had_history = self.channels[index].history.is_some();
+        hit!(ReloadTakesHistory if had_history && has_subscribers);
+        hit!(ReloadBringsHistory if !had_history && has_subscribers);
+        if had_history {
             self.tell_stream_end(index, StreamEndKind::Deleted, now);
         }
         self.wheel.disarm(&mut self.channels, index);

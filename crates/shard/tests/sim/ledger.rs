@@ -50,6 +50,9 @@ struct Channel {
     known: usize,
 }
 
+/// Ids from here on are not those of this ledger's publications.
+pub(crate) const OTHERS: u64 = 1 << 63;
+
 /// The answer to a publication: its position, if it got one.
 type Answer = (RequestId, Option<Position>);
 
@@ -60,6 +63,8 @@ pub(crate) struct Replies(Arc<Mutex<Told>>);
 #[derive(Debug, Default)]
 struct Told {
     published: Vec<Answer>,
+    /// Answers with ids that are not this ledger's.
+    others: Vec<Answer>,
     asks: Vec<Ask>,
     answered: Vec<Answered>,
 }
@@ -73,7 +78,11 @@ impl ControlPlane for Replies {
     }
 
     fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
-        self.told().published.push((id, position.ok()));
+        let mut told = self.told();
+        match id.0.checked_sub(OTHERS) {
+            None => told.published.push((id, position.ok())),
+            Some(other) => told.others.push((RequestId(other), position.ok())),
+        }
     }
 
     fn ask(&self, _mesh: &Mesh, ask: Ask) {
@@ -88,6 +97,11 @@ impl Replies {
 
     pub(crate) fn take(&self) -> Vec<Answer> {
         std::mem::take(&mut self.told().published)
+    }
+
+    /// Answers to ids behind [`OTHERS`], counted from there.
+    pub(crate) fn take_others(&self) -> Vec<Answer> {
+        std::mem::take(&mut self.told().others)
     }
 
     pub(crate) fn take_asks(&self) -> Vec<Ask> {

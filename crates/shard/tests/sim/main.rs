@@ -16,6 +16,7 @@
 
 mod access;
 mod batches;
+mod channels;
 mod compression;
 mod control;
 mod decoder;
@@ -23,13 +24,13 @@ mod defects;
 mod desk;
 mod ending;
 mod ledger;
+mod members;
 mod node;
 #[path = "../shared/notices.rs"]
 mod notices;
 mod peer;
 mod plan;
 mod reach;
-mod readers;
 mod regressions;
 mod request;
 mod rooms;

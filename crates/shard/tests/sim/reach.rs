@@ -68,7 +68,8 @@ impl Reach {
             "node: time leaps while messages are under way",
         ];
         let others = others.iter().chain(&crate::access::MUST_HAPPEN);
-        let others = others.chain(&crate::readers::MUST_HAPPEN);
+        let others = others.chain(&crate::channels::MUST_HAPPEN);
+        let others = others.chain(&crate::members::MUST_HAPPEN);
         let others = others.map(|what| (*what).to_owned());
         let all = statuses.chain(codes).chain(others);
         Self(all.map(|what| (what, 0)).collect())

@@ -1,5 +1,6 @@
 //! From seeds to runs.
 
+use crate::channels::Profile;
 use crate::plan::Plan;
 use crate::reach::Reach;
 use crate::world::{Work, World};
@@ -31,8 +32,15 @@ pub(crate) fn run(seed: u64, is_printed: bool) -> Outcome {
     let (mut trace, mut fingerprint) = (world.trace.hash(), world.net.fingerprint());
     let sessions = crate::sessions::run(&mut Prng::new(!seed).fork(), is_printed);
     let access = crate::access::run(&mut Prng::new(seed.rotate_left(32) ^ 1).fork(), is_printed);
-    let readers = crate::readers::run(&mut Prng::new(seed.rotate_left(16) ^ 2).fork(), is_printed);
-    for other in [sessions, access, readers] {
+    let mut prng = Prng::new(seed.rotate_left(16) ^ 2).fork();
+    let together = crate::channels::run(Profile::Together, &mut prng, is_printed);
+    let apart = if seed.is_multiple_of(2) {
+        Profile::Readers
+    } else {
+        Profile::Sessions
+    };
+    let apart = crate::channels::run(apart, &mut prng, is_printed);
+    for other in [sessions, access, together, apart] {
         world.work.add(&other.work);
         world.reach.merge(other.reach);
         trace = trace.rotate_left(1) ^ other.trace.hash();

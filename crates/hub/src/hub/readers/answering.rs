@@ -175,11 +175,31 @@ impl Hub {
         let is_told = connection.phase == Phase::Open
             && connection.transport().reads_streams()
             && !record.flags().has(SubscriptionFlags::WAITING);
-        hit!(StreamEndPassesMember if !is_told);
         if is_told {
             // What the next stream of that name has may follow in this turn. It is none of this reader's.
             record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
             self.note_ended(member.connection, end);
+        } else {
+            self.mark_passed_by_end(member);
+        }
+    }
+
+    /// Names the state of a member that the end of a stream passes.
+    fn mark_passed_by_end(&self, member: Member) {
+        let connection = &self.connections[member.connection];
+        let flags = self.subscriptions[member.subscription].flags();
+        let is_waiting = flags.has(SubscriptionFlags::WAITING);
+        let is_held = self.holds(member.connection);
+        if connection.phase != Phase::Open {
+            hit!(StreamEndBeforeAdmission);
+        } else if connection.transport().reads_streams() {
+            hit!(StreamEndAtAnswered);
+        } else if !connection.has_session() {
+            hit!(StreamEndAtListener);
+        } else {
+            hit!(StreamEndAtSession if !is_waiting);
+            hit!(StreamEndAtHeld if is_waiting && is_held);
+            hit!(StreamEndAtWaiting if is_waiting && !is_held);
         }
     }
 

@@ -1,19 +1,21 @@
 //! Quiet moments: nothing is under way, so nobody misses anything, and nobody waits where nothing will come.
 
-use super::facts::ROOMS;
+use super::facts::{ROOMS, STREAMS};
 use super::reader::Reader;
 use super::request::{From, Live};
 use super::scenario::Scenario;
 use super::tokens::Token;
+use crate::members::Client;
 use crate::node::Node;
 use crate::verdict::{TICK_NS, ns};
-use myriad_shard::StreamState;
+use myriad_shard::{NoticedClient, StreamState};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// What may come late: some ticks.
 const SLACK_NS: u64 = 4 * TICK_NS;
 /// Longer than a batch waits.
-const BATCHES_LEAVE: Duration = Duration::from_millis(300);
+const BATCHES_LEAVE: Duration = Duration::from_millis(500);
 /// Ticks that channels may wait for congested members.
 const PAUSES_MAX: usize = 200;
 
@@ -38,6 +40,12 @@ impl Scenario {
         for reader in &mut self.readers {
             reader.resume(&self.world.net);
         }
+        for client in &mut self.clients {
+            client.resume(&self.world.net);
+        }
+        for listener in &mut self.listeners {
+            listener.resume(&self.world.net);
+        }
         self.is_quiet = true;
         self.walk(BATCHES_LEAVE);
         for _ in 0..PAUSES_MAX {
@@ -46,7 +54,7 @@ impl Scenario {
             }
         }
         assert_eq!(self.world.mesh.publication_bytes(), 0, "all is delivered");
-        for room in 0..ROOMS.len() {
+        for room in 0..STREAMS {
             self.writers
                 .describe(room, &self.world.mesh, &mut self.facts);
         }
@@ -60,10 +68,60 @@ impl Scenario {
         if self.readers.iter().all(Reader::is_attentive) {
             self.check_gauges(waiting);
         }
+        self.check_members();
         self.is_quiet = false;
         self.world.work.quiets += 1;
         self.facts.note("readers: a quiet moment");
         self.world.log(format_args!("quiet"));
+    }
+
+    /// Clients and listeners have everything, and the application and the members of a channel know who is there.
+    fn check_members(&mut self) {
+        for client in &self.clients {
+            client.check_quiet(&mut self.facts);
+        }
+        for listener in &self.listeners {
+            listener.check_quiet(&mut self.facts);
+        }
+        self.check_notices();
+        let room = self.facts.draw_json_room(&mut self.world.prng);
+        let asker = self.clients.iter().position(Client::may_ask);
+        let Some(asker) = asker.filter(|_| !self.facts.may_be_unknown(room)) else {
+            return;
+        };
+        let subscribed = self.clients.iter().filter(|one| one.is_subscribed(room));
+        let expected: BTreeSet<String> = subscribed.map(|client| client.name.clone()).collect();
+        let (net, facts) = (&self.world.net, &mut self.facts);
+        let client = &mut self.clients[asker];
+        client.ask_presence(net, room);
+        client.publish_in_quiet(net, room, facts);
+        client.send_apart(&self.world.mesh, facts);
+        self.settle();
+        let client = &mut self.clients[asker];
+        client.end_quiet();
+        if client.is_connected {
+            client.check_presence(room, &expected, &self.facts);
+        }
+    }
+
+    /// The application knows who is connected, and where somebody is subscribed.
+    fn check_notices(&self) {
+        let application = &self.world.application;
+        let connected = self.clients.iter().filter(|client| client.is_connected);
+        let connected = connected.count();
+        // Readers of streams, and listeners, are told as well.
+        let mut known = application.connected.values();
+        let speaks = |client: &&NoticedClient| matches!(client.protocol, "json" | "protobuf");
+        let known = known.by_ref().filter(speaks).count();
+        assert!(
+            (connected..=connected + self.guests.len()).contains(&known),
+            "{connected} clients are connected, but the application knows {known}: {:?}",
+            application.connected,
+        );
+        for (room, named) in ROOMS.iter().enumerate() {
+            let is_occupied = self.clients.iter().any(|client| client.is_subscribed(room));
+            assert!(!is_occupied || application.occupied.contains(named.name));
+        }
     }
 
     /// It has been told everything, and is overdue for nothing.

@@ -1,8 +1,8 @@
-//! Readers of streams, in a node of their own: requests that are held, streams of events, and reads that are not live.
+//! Channels with every kind of member: readers of streams, clients with sessions, `raw` listeners (`members`), and writers.
 //!
-//! Writers create streams, append to them, close, delete and create them again. Readers follow `Stream-Next-Offset`, over
-//! connections that go on, break off or stall at any moment. What an answer says must follow from its request (`verdict`), and
-//! what all of them were told must be one order of each stream (`facts`).
+//! Writers create streams, append to them, close, delete and create them again, and the application publishes to the same channels.
+//! Readers follow `Stream-Next-Offset`, over connections that go on, break off or stall at any moment. What an answer says must follow
+//! from its request (`verdict`), and what all were told must be one order of each channel (`facts`). A profile says who is there.
 
 mod answer;
 mod ending;
@@ -13,13 +13,15 @@ mod limited;
 mod quiet;
 mod reader;
 mod regressions;
+mod reload;
 mod request;
 mod scenario;
 mod tokens;
 mod verdict;
 mod writers;
 
-pub(crate) use scenario::run;
+pub(crate) use facts::{Facts, Kind, ROOMS};
+pub(crate) use scenario::{Profile, run};
 
 /// What the seeds of CI must come through.
 pub(crate) const MUST_HAPPEN: [&str; 25] = [

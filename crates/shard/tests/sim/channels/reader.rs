@@ -32,6 +32,8 @@ pub(super) struct Reader {
     /// It sends nothing more, or has sent what is no request.
     pub(super) has_ended: bool,
     pub(super) has_flooded: bool,
+    /// It has sent what is no good request behind one whose answer was to go on.
+    pub(super) has_sent_behind: bool,
     /// The last answer of this connection has come.
     pub(super) is_over: bool,
     pub(super) end: Option<PeerEnd>,
@@ -54,6 +56,7 @@ impl Reader {
             is_stalled: false,
             has_ended: false,
             has_flooded: false,
+            has_sent_behind: false,
             is_over: false,
             end: None,
             received_bytes: 0,
@@ -120,6 +123,7 @@ impl Reader {
             .is_some_and(|last| last.live == Live::Events);
         if is_behind_events && !self.has_ended && prng.one_in(8) {
             self.outbox.extend(b"GET / HTTP/1.1\r\n\r\n");
+            self.has_sent_behind = true;
             return;
         }
         if !self.may_ask() || self.asked.len() > 3 {

@@ -1,7 +1,9 @@
 //! Writers: what they do to streams by the control plane, and what they are answered.
 
-use super::facts::{Facts, Kind, Lasts, ROOMS};
-use crate::ledger::Replies;
+use super::facts::{Facts, Kind, Lasts, ROOMS, STREAMS};
+use super::scenario::Profile;
+use crate::ledger::{OTHERS, Replies};
+use crate::members::{TAG, TAGS, data_of};
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
     AppendToStream, Content, CreateStream, InquiryAnswer, MediaType, Mesh, Payload, PublishOptions,
@@ -21,6 +23,8 @@ enum Wish {
     Append(Vec<usize>),
     Delete,
     Describe,
+    /// Of what history keeps.
+    Remove,
 }
 
 /// A request that waits for its answer.
@@ -36,18 +40,18 @@ pub(super) struct Writers {
     replies: Replies,
     waiting: HashMap<u64, Sent>,
     last_id: u64,
-    data_bytes_max: usize,
     /// The last answers to questions: none where there is no such stream.
     pub(super) described: HashMap<usize, Option<StreamState>>,
 }
 
 /// A publication as its stream's kind has it. It says which one it is.
-pub(super) fn payload(kind: Kind, number: usize, filler: usize) -> Payload {
-    let filler = "x".repeat(filler);
+fn payload(kind: Kind, number: usize, facts: &mut Facts, prng: &mut Prng) -> Payload {
+    let data = data_of(kind, number, prng.below(facts.data_bytes_max));
+    facts.ledger.attempts[number].bytes = data.clone().into_bytes();
     match kind {
-        Kind::Json => Payload::Json(format!("{{\"n\":{number},\n\"f\":\"{filler}\"}}").into()),
-        Kind::Text => Payload::Text(format!("{number}\n{filler};").into()),
-        Kind::Bytes => Payload::Binary(format!("{number}\n{filler};").into_bytes().into()),
+        Kind::Json => Payload::Json(data.into()),
+        Kind::Text => Payload::Text(data.into()),
+        Kind::Bytes => Payload::Binary(data.into_bytes().into()),
     }
 }
 
@@ -60,12 +64,11 @@ pub(super) fn media_type(kind: Kind) -> MediaType {
 }
 
 impl Writers {
-    pub(super) fn new(replies: Replies, data_bytes_max: usize) -> Self {
+    pub(super) fn new(replies: Replies) -> Self {
         Self {
             replies,
             waiting: HashMap::new(),
             last_id: 0,
-            data_bytes_max,
             described: HashMap::new(),
         }
     }
@@ -74,17 +77,26 @@ impl Writers {
         self.waiting.is_empty()
     }
 
-    /// Something is done to some stream.
+    /// Something is done to some channel.
     pub(super) fn act(&mut self, mesh: &Mesh, facts: &mut Facts, prng: &mut Prng) {
-        let room = prng.below(ROOMS.len());
+        let room = facts.draw_room(prng);
+        if facts.profile == Profile::Sessions || room >= STREAMS {
+            for _ in 0..*prng.pick(&[1, 1, 3]) {
+                self.publish(room, mesh, facts, prng);
+            }
+            return;
+        }
         match prng.below(40) {
+            0 if facts.profile == Profile::Together && prng.one_in(2) => {
+                self.remove_history(room, mesh, facts);
+            }
             0 => self.delete(room, mesh, facts),
             1 => self.append(room, 0, true, mesh, facts, prng),
             2 => self.append(room, 1, true, mesh, facts, prng),
             3 => self.describe(room, mesh, facts),
             4..=8 => self.create(room, mesh, facts, prng),
             _ if !facts.streams[room].is_wanted => self.create(room, mesh, facts, prng),
-            9..=20 if ROOMS[room].kind == Kind::Json => self.publish(room, mesh, facts, prng),
+            9..=20 if facts.is_json(room) => self.publish(room, mesh, facts, prng),
             _ => {
                 let count = prng.between(1, ENTRIES_MAX);
                 self.append(room, count, false, mesh, facts, prng);
@@ -94,7 +106,6 @@ impl Writers {
 
     /// New publications: their numbers, and what a command carries. None if the node drains.
     fn entries(
-        &self,
         room: usize,
         count: usize,
         mesh: &Mesh,
@@ -102,10 +113,8 @@ impl Writers {
         prng: &mut Prng,
     ) -> Option<(Vec<usize>, Vec<StreamEntry>)> {
         let numbers: Vec<usize> = (0..count).map(|_| facts.issue(room, false)).collect();
-        let content = |number: &usize| {
-            let filler = prng.below(self.data_bytes_max);
-            Content::new(payload(ROOMS[room].kind, *number, filler))
-        };
+        let kind = ROOMS[room].kind;
+        let content = |number: &usize| Content::new(payload(kind, *number, facts, prng));
         let contents = numbers.iter().map(content).collect();
         let entries = mesh.stream_entries(contents, false).ok();
         assert!(entries.is_some() || facts.is_draining, "there is room");
@@ -141,7 +150,7 @@ impl Writers {
         facts: &mut Facts,
         prng: &mut Prng,
     ) {
-        let Some((numbers, entries)) = self.entries(room, count, mesh, facts, prng) else {
+        let Some((numbers, entries)) = Self::entries(room, count, mesh, facts, prng) else {
             return;
         };
         let expires_in = Duration::from_secs(prng.between(1, 6) as u64);
@@ -173,7 +182,7 @@ impl Writers {
         facts: &mut Facts,
         prng: &mut Prng,
     ) {
-        let Some((numbers, entries)) = self.entries(room, count, mesh, facts, prng) else {
+        let Some((numbers, entries)) = Self::entries(room, count, mesh, facts, prng) else {
             return;
         };
         facts.streams[room].may_be_closed |= closes;
@@ -189,17 +198,25 @@ impl Writers {
         self.send(room, Wish::Append(numbers), command, mesh, facts);
     }
 
-    /// As other clients and the API publish: nobody asks for the position, and history may not keep it.
+    /// As the API publishes: mostly with a tag, and history may not keep it.
     fn publish(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts, prng: &mut Prng) {
-        let skip_history = prng.one_in(6);
+        let skip_history = prng.one_in(8);
         let number = facts.issue(room, skip_history);
-        let filler = prng.below(self.data_bytes_max);
-        let content = Content::new(payload(Kind::Json, number, filler));
+        let tag = (!prng.one_in(4)).then(|| *prng.pick(&TAGS));
+        facts.ledger.attempts[number].tag = tag;
+        let content = Content {
+            tags: tag
+                .map(|tag| (TAG.into(), tag.into()))
+                .into_iter()
+                .collect(),
+            ..Content::new(payload(ROOMS[room].kind, number, facts, prng))
+        };
         let options = PublishOptions {
             skip_history,
             ..PublishOptions::default()
         };
-        let taken = mesh.publish_content(ROOMS[room].name, content, options, None);
+        let id = Some(RequestId(OTHERS + number as u64));
+        let taken = mesh.publish_content(ROOMS[room].name, content, options, id);
         assert!(taken.is_ok() || facts.is_draining, "there is room");
     }
 
@@ -221,6 +238,14 @@ impl Writers {
         stream.is_known = false;
     }
 
+    fn remove_history(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts) {
+        self.last_id += 1;
+        let (wish, at) = (Wish::Remove, facts.tick());
+        self.waiting.insert(self.last_id, Sent { room, wish, at });
+        facts.takings[room].publications = true;
+        mesh.remove_history(RequestId(self.last_id), ROOMS[room].name);
+    }
+
     pub(super) fn describe(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts) {
         self.described.remove(&room);
         self.send(room, Wish::Describe, StreamCommand::Describe, mesh, facts);
@@ -234,6 +259,10 @@ impl Writers {
             let sent = self.waiting.remove(&id.0).expect("answered once");
             match answer {
                 Some(InquiryAnswer::Stream(answer)) => self.take_answer(sent, *answer, facts),
+                Some(InquiryAnswer::HistoryRemoved) => {
+                    assert!(matches!(sent.wish, Wish::Remove), "{sent:?}");
+                    facts.note("sessions: a history is removed");
+                }
                 Some(other) => panic!("{sent:?} is answered {other:?}"),
                 None => assert!(facts.is_draining, "its home lives"),
             }
@@ -274,6 +303,9 @@ impl Writers {
                 state
             }
             (Wish::Delete, Ok(StreamDone::Deleted)) => return,
+            (Wish::Create(_), Err(StreamRefused::NoHistory)) if facts.has_lost_history(room) => {
+                return;
+            }
             (wish, Err(StreamRefused::NotFound)) => {
                 assert!(
                     facts.may_be_missing(room, at, false),
@@ -302,5 +334,6 @@ fn place_all(room: usize, numbers: &[usize], state: &StreamState, facts: &mut Fa
     let before = tail.offset - numbers.len() as u64;
     for (offset, number) in (before + 1..).zip(numbers) {
         facts.place(room, StreamOffset { offset, ..tail }, *number);
+        facts.ledger.attempts[*number].is_acknowledged = true;
     }
 }

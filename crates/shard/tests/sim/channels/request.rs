@@ -1,6 +1,6 @@
 //! What a reader asks for.
 
-use super::facts::{Facts, ROOMS};
+use super::facts::{Facts, ROOMS, STREAMS};
 use super::tokens::Token;
 use myriad_reactor::sim::Prng;
 use myriad_shard::StreamOffset;
@@ -81,7 +81,7 @@ impl Request {
     pub(super) fn draw(found: &[Found], facts: &mut Facts, prng: &mut Prng) -> Self {
         let room = match prng.below(3) {
             0 => facts.focus,
-            _ => prng.below(ROOMS.len()),
+            _ => prng.below(STREAMS),
         };
         let found = &found[room];
         let live = *prng.pick(&[Live::No, Live::Poll, Live::Poll, Live::Events]);

@@ -11,12 +11,47 @@ pub(crate) enum Way {
     WebSocket,
     HttpStream,
     Sse,
+    UniWebSocket,
+    UniHttpStream,
+    UniSse,
+}
+
+impl Way {
+    /// The client sends one request, and no commands.
+    pub(crate) fn is_unidirectional(self) -> bool {
+        matches!(
+            self,
+            Self::UniWebSocket | Self::UniHttpStream | Self::UniSse
+        )
+    }
+
+    /// Commands go in requests of their own.
+    pub(crate) fn is_emulated(self) -> bool {
+        matches!(self, Self::HttpStream | Self::Sse)
+    }
+
+    fn is_websocket(self) -> bool {
+        matches!(self, Self::WebSocket | Self::UniWebSocket)
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::WebSocket => "/connection/websocket",
+            Self::HttpStream => "/connection/http_stream",
+            Self::Sse => "/connection/sse",
+            Self::UniWebSocket => "/connection/uni_websocket",
+            Self::UniHttpStream => "/connection/uni_http_stream",
+            Self::UniSse => "/connection/uni_sse",
+        }
+    }
 }
 
 /// What came.
 #[derive(Debug)]
 pub(crate) enum Event {
     Message(Vec<u8>),
+    /// An event is over whose id says where its channel stands.
+    Place(String),
     Close(u16),
 }
 
@@ -36,13 +71,17 @@ pub(crate) struct Socket {
     chunks: ChunkedBody,
     /// Data of chunks that is no whole message yet.
     data: Vec<u8>,
+    /// The id of the event that comes.
+    event_id: Option<String>,
+    /// The id of the last event that the client had before, which its request says.
+    pub(super) last_event_id: Option<String>,
 }
 
 impl Socket {
     pub(crate) fn open(net: &SimNet, encoding: Encoding, way: Way) -> Self {
         let peer = net.connect();
-        if way == Way::WebSocket {
-            Self::upgrade(net, peer, encoding);
+        if way.is_websocket() {
+            Self::upgrade(net, peer, encoding, way);
         }
         Self {
             peer,
@@ -55,16 +94,19 @@ impl Socket {
             apart: RefCell::default(),
             chunks: ChunkedBody::default(),
             data: Vec::new(),
+            event_id: None,
+            last_event_id: None,
         }
     }
 
-    fn upgrade(net: &SimNet, peer: PeerId, encoding: Encoding) {
+    fn upgrade(net: &SimNet, peer: PeerId, encoding: Encoding, way: Way) {
+        let path = way.path();
         let query = match encoding {
             Encoding::Json => "",
             Encoding::Protobuf => "?cf_protocol=protobuf",
         };
         let request = format!(
-            "GET /connection/websocket{query} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+            "GET {path}{query} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         );
         net.write(peer, request.as_bytes());
     }
@@ -78,17 +120,16 @@ impl Socket {
             }
             return;
         }
-        let path = match self.way {
-            Way::Sse => "sse",
-            Way::HttpStream | Way::WebSocket => "http_stream",
-        };
+        let path = self.way.path();
         let content_type = match encoding {
             Encoding::Json => "application/json",
             Encoding::Protobuf => "application/octet-stream",
         };
         let length = message.len();
+        let last = self.last_event_id.as_ref();
+        let last = last.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
         let head = format!(
-            "POST /connection/{path} HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{last}\r\n"
         );
         net.write(self.peer, &[head.as_bytes(), message].concat());
     }
@@ -100,7 +141,7 @@ impl Socket {
 
     /// Sends a message in a masked frame, or only its first `bytes`.
     pub(crate) fn send(&self, net: &SimNet, encoding: Encoding, message: &[u8], bytes: usize) {
-        if self.way != Way::WebSocket {
+        if !self.way.is_websocket() {
             return self.send_over_http(net, encoding, message, bytes);
         }
         let opcode = match encoding {
@@ -138,10 +179,12 @@ impl Socket {
             };
             let status = self.received.get(9..12).map(<[u8]>::to_vec);
             match (self.way, status.as_deref()) {
-                (Way::WebSocket, Some(b"101")) | (Way::HttpStream | Way::Sse, Some(b"200")) => {}
-                // Time may leap while the body is under way.
-                (Way::HttpStream | Way::Sse, Some(b"408")) => {
-                    events.push(Event::Close(408));
+                (way, Some(b"101")) if way.is_websocket() => {}
+                (way, Some(b"200")) if !way.is_websocket() => {}
+                // Time may leap while the request is under way, and there may be no room for it.
+                (_, Some(status @ (b"408" | b"503"))) => {
+                    let code = if status == b"408" { 408 } else { 503 };
+                    events.push(Event::Close(code));
                     return true;
                 }
                 (way, status) => panic!("{way:?} is answered {status:?}"),
@@ -149,13 +192,17 @@ impl Socket {
             self.received.drain(..end + 4);
             self.is_upgraded = true;
         }
-        if self.way != Way::WebSocket {
+        if !self.way.is_websocket() {
             self.read_chunks(events);
             return !bytes.is_empty();
         }
         while let Some((event, length)) = next_frame(&self.received) {
             self.received.drain(..length);
-            events.push(event);
+            match event {
+                Some(event) => events.push(event),
+                // Clients without commands answer pings all the same.
+                None => drop(net.write(self.peer, &[0x8a, 0x80, 0, 0, 0, 0])),
+            }
         }
         !bytes.is_empty()
     }
@@ -168,8 +215,12 @@ impl Socket {
         assert_eq!(taken, received.len(), "nothing comes behind the last chunk");
         while let Some((message, length)) = self.next_message() {
             self.data.drain(..length);
-            if !message.is_empty() {
+            if let Some(id) = self.event_id_in(&message) {
+                self.event_id = Some(id);
+            } else if !message.is_empty() {
                 events.push(Event::Message(message));
+            } else if let Some(id) = self.event_id.take() {
+                events.push(Event::Place(id));
             }
         }
         assert!(
@@ -178,7 +229,15 @@ impl Socket {
         );
     }
 
-    /// The first whole message and its length, with what stands behind it.
+    /// The id of an event, if that is what the line says. Only clients without commands get ids.
+    fn event_id_in(&self, line: &[u8]) -> Option<String> {
+        let id = line
+            .strip_prefix(b"id: ")
+            .filter(|_| self.way == Way::UniSse)?;
+        Some(String::from_utf8(id.to_vec()).expect("text"))
+    }
+
+    /// The first whole message and its length, with what stands behind it. Of events: a field, or the end of one.
     fn next_message(&self) -> Option<(Vec<u8>, usize)> {
         if self.encoding == Encoding::Protobuf {
             // Protobuf: its length, then as many bytes.
@@ -195,7 +254,10 @@ impl Socket {
         let end = self.data.iter().position(|byte| *byte == b'\n')?;
         let line = self.data[..end].trim_ascii_end();
         let line = match self.way {
-            Way::Sse if !line.is_empty() => line.strip_prefix(b"data: ").expect("data"),
+            Way::UniSse if line.starts_with(b"id: ") => line,
+            Way::Sse | Way::UniSse if !line.is_empty() => {
+                line.strip_prefix(b"data: ").expect("data")
+            }
             _ => line,
         };
         Some((line.to_vec(), end + 1))
@@ -227,8 +289,8 @@ impl Socket {
     }
 }
 
-/// The first whole frame and its length. A server does not mask, and does not split what we read here.
-fn next_frame(bytes: &[u8]) -> Option<(Event, usize)> {
+/// The first whole frame and its length; no event for a ping. A server does not mask, and does not split what we read here.
+fn next_frame(bytes: &[u8]) -> Option<(Option<Event>, usize)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     assert_eq!(first & 0xf0, 0x80, "a whole frame without extensions");
     let (start, length) = match second {
@@ -247,12 +309,13 @@ fn next_frame(bytes: &[u8]) -> Option<(Event, usize)> {
     };
     let payload = bytes.get(start..start + length)?;
     let event = match first & 0x0f {
-        1 | 2 => Event::Message(payload.to_vec()),
+        1 | 2 => Some(Event::Message(payload.to_vec())),
+        9 => None,
         8 => {
             let code = payload.get(..2).map_or(0, |code| {
                 u16::from_be_bytes(code.try_into().expect("two bytes"))
             });
-            Event::Close(code)
+            Some(Event::Close(code))
         }
         other => panic!("no frame of the kind {other} is sent to these clients"),
     };

@@ -1,41 +1,77 @@
-//! A node, its readers and its writers, from beginning to end.
+//! A node, the members of its channels and its writers, from beginning to end.
 
-use super::facts::{FEW, Facts, ROOMS};
+use super::facts::{FEW, Facts, STREAMS};
 use super::guest::Guest;
 use super::limited::Rate;
 use super::reader::Reader;
+use super::reload::Change;
 use super::tokens::{Desk, Verifier};
 use super::writers::Writers;
+use crate::members::{Client, Listener};
 use crate::node::Node;
 use crate::plan::{Plan, ROOMY};
 use crate::world::World;
+use myriad_hub::RecoveryMode;
 use myriad_reactor::sim::Prng;
-use myriad_shard::{ChannelOptions, Namespaces, ReaderSettings, Right, Transports};
+use myriad_shard::{
+    ChannelOptions, Namespaces, NoticeSettings, ReaderSettings, Right, SlowConsumer, Transports,
+};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections at once.
 const READERS_MAX: usize = 8;
 const GUESTS_MAX: usize = 2;
+const LISTENERS_MAX: usize = 4;
 /// Turns within which a writer may hear that its stream is there again.
 const MEETING_TURNS_MAX: usize = 8;
+/// Turns of newcomers before something happens to a stream.
+const ARRIVAL_TURNS_MAX: usize = 24;
 /// A record that nobody uses is kept for longer than any run takes.
 pub(super) const META_TTL: Duration = Duration::from_secs(3_600);
+
+/// Who is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Readers of streams and their writers, and nobody with a subscription.
+    Readers,
+    /// Clients with sessions, and nobody who knows of streams.
+    Sessions,
+    /// Every kind of member on the same channels.
+    Together,
+}
+
+impl Profile {
+    fn has_readers(self) -> bool {
+        self != Self::Sessions
+    }
+
+    fn has_sessions(self) -> bool {
+        self != Self::Readers
+    }
+}
 
 pub(super) struct Scenario {
     pub(super) world: World,
     pub(super) readers: Vec<Reader>,
     pub(super) guests: Vec<Guest>,
+    pub(super) clients: Vec<Client>,
+    pub(super) listeners: Vec<Listener>,
     pub(super) writers: Writers,
     pub(super) desk: Desk,
     pub(super) facts: Facts,
     /// The control plane answers at once.
     pub(super) is_quiet: bool,
+    /// Namespaces change while the node runs.
+    reloads: bool,
+    /// What has become of them.
+    pub(super) changes: BTreeMap<&'static str, Change>,
 }
 
 /// One node from beginning to end.
-pub(crate) fn run(prng: &mut Prng, is_printed: bool) -> World {
-    let mut scenario = Scenario::new(prng, is_printed);
+pub(crate) fn run(profile: Profile, prng: &mut Prng, is_printed: bool) -> World {
+    let mut scenario = Scenario::new(profile, prng, is_printed);
     for _ in 0..scenario.world.prng.between(150, 400) {
         scenario.step();
     }
@@ -48,15 +84,47 @@ pub(crate) fn run(prng: &mut Prng, is_printed: bool) -> World {
     scenario.world
 }
 
+/// What namespaces with sessions allow, and what the seed draws for them.
+fn drawn(prng: &mut Prng) -> ChannelOptions {
+    let ms = Duration::from_millis;
+    ChannelOptions {
+        presence: true,
+        join_leave: true,
+        force_push_join_leave: true,
+        subscribe: Right::ALL,
+        publish: Right::ALL,
+        presence_read: Right::ALL,
+        history_read: Right::ALL,
+        allow_tags_filter: true,
+        exclude_sender: prng.one_in(3),
+        batch_delay: *prng.pick(&[Duration::ZERO, Duration::ZERO, ms(100), ms(400)]),
+        ..ChannelOptions::default()
+    }
+}
+
+fn policy(prng: &mut Prng) -> SlowConsumer {
+    *prng.pick(&[
+        SlowConsumer::Disconnect,
+        SlowConsumer::Disconnect,
+        SlowConsumer::GapThenRecover,
+        SlowConsumer::DropOldest,
+        SlowConsumer::KeepLatest,
+    ])
+}
+
 fn namespaces(prng: &mut Prng) -> Namespaces {
     let ms = Duration::from_millis;
+    let drawn = drawn(prng);
     let all = ChannelOptions {
         history_size: 100_000,
         history_ttl: META_TTL,
         history_meta_ttl: META_TTL,
-        subscribe: Right::ALL,
-        publish: Right::ALL,
-        ..ChannelOptions::default()
+        force_recovery: true,
+        allow_fossil_delta: true,
+        delta_publish: prng.one_in(2),
+        batch_delay: Duration::ZERO,
+        slow_consumer: policy(prng),
+        ..drawn.clone()
     };
     let few = ChannelOptions {
         history_size: FEW,
@@ -70,7 +138,34 @@ fn namespaces(prng: &mut Prng) -> Namespaces {
         history_ttl: ms(*prng.pick(&[300, 2_000])),
         ..all.clone()
     };
-    let named = [("h", all.clone()), ("t", few), ("b", batched), ("e", aging)];
+    let history_ttl = *prng.pick(&[META_TTL, META_TTL, ms(500), ms(5_000), ms(60_000)]);
+    let kept = ChannelOptions {
+        history_size: *prng.pick(&[2, 10, 1_000]),
+        history_ttl,
+        history_meta_ttl: (history_ttl * 2).min(META_TTL),
+        batch_delay: drawn.batch_delay,
+        slow_consumer: policy(prng),
+        ..all.clone()
+    };
+    let cached = ChannelOptions {
+        recovery_mode: RecoveryMode::Cache,
+        auto_cache_recover: prng.one_in(2),
+        slow_consumer: policy(prng),
+        ..kept.clone()
+    };
+    let loose = ChannelOptions {
+        slow_consumer: policy(prng),
+        ..drawn
+    };
+    let named = [
+        ("h", all.clone()),
+        ("t", few),
+        ("b", batched),
+        ("e", aging),
+        ("kept", kept),
+        ("cached", cached),
+        ("loose", loose),
+    ];
     Namespaces::new(all, named.map(|(name, options)| (name.into(), options)))
 }
 
@@ -83,6 +178,7 @@ pub(super) fn plain(prng: &mut Prng) -> Plan {
     settings.access.tokens = Some(Arc::new(Verifier));
     settings.namespaces = Arc::new(namespaces(prng));
     settings.readers.unix_offset_s = 1_800_000_000;
+    plan.limits.http_streams = true;
     plan
 }
 
@@ -98,6 +194,12 @@ fn plan(prng: &mut Prng) -> Plan {
     settings.ask_timeout = ms(*prng.pick(&[400, 4_000]));
     settings.slice_max = *prng.pick(&[1, 2, 3, 7, 1024]);
     settings.ping_interval = ms(*prng.pick(&[0, 1_000, 5_000]));
+    settings.pong_timeout = ms(*prng.pick(&[600, 10_000]));
+    settings.client.recovery_max_publication_limit = *prng.pick(&[300, 5]);
+    settings.notices = NoticeSettings {
+        clients: true,
+        vacated_delay: Some(ms(*prng.pick(&[0, 300, 3_000]))),
+    };
     settings.linger_timeout = ms(*prng.pick(&[5_000, 1_000]));
     settings.stall_timeout = 4 * settings.linger_timeout;
     settings.drain_linger = settings.linger_timeout / 5;
@@ -115,13 +217,20 @@ fn plan(prng: &mut Prng) -> Plan {
 }
 
 impl Scenario {
-    fn new(prng: &mut Prng, is_printed: bool) -> Self {
+    fn new(profile: Profile, prng: &mut Prng, is_printed: bool) -> Self {
         let plan = plan(prng);
         let reads = prng.one_in(4).then(|| Rate {
             count: *prng.pick(&[1, 2, 5]),
             period: Duration::from_millis(*prng.pick(&[100, 1_000, 10_000])),
         });
-        Self::with_reads(reads, plan, prng, is_printed)
+        let mut scenario = Self::with_reads(reads, plan, prng, is_printed);
+        scenario.facts.profile = profile;
+        scenario.reloads = profile == Profile::Together && prng.one_in(3);
+        if profile.has_sessions() {
+            let count = prng.between(2, 8);
+            scenario.clients = (0..count).map(|id| Client::new(id, prng)).collect();
+        }
+        scenario
     }
 
     /// One whose readers may send so many requests.
@@ -139,17 +248,21 @@ impl Scenario {
     }
 
     pub(super) fn with(plan: Plan, prng: &mut Prng, is_printed: bool) -> Self {
-        let facts = Facts::new(&plan);
         let data_bytes_max = *prng.pick(&[10, 200, 1_500]);
+        let facts = Facts::new(Profile::Readers, data_bytes_max, &plan);
         let world = World::new(plan, prng.fork(), is_printed);
         Self {
-            writers: Writers::new(world.ledger.replies.clone(), data_bytes_max),
+            writers: Writers::new(world.ledger.replies.clone()),
             desk: Desk::new(world.ledger.replies.clone()),
             world,
             readers: Vec::new(),
             guests: Vec::new(),
+            clients: Vec::new(),
+            listeners: Vec::new(),
             facts,
             is_quiet: false,
+            reloads: false,
+            changes: BTreeMap::new(),
         }
     }
 
@@ -174,10 +287,12 @@ impl Scenario {
                 self.world.turn(shard);
                 self.exchange(false);
             }
-            80..96 => self.come(),
-            96..100 => self.welcome(),
+            80..84 if self.facts.profile.has_sessions() => self.listen(),
+            80..96 if self.facts.profile.has_readers() => self.come(),
+            96..100 if self.facts.profile.has_readers() => self.welcome(),
             100..104 => self.desk.decide(&self.world.mesh, &mut self.world.prng),
-            104 => self.meet(),
+            104 if self.facts.profile.has_readers() => self.meet(),
+            105..108 if self.reloads => self.reload(),
             105..130 => {
                 let Self {
                     world,
@@ -189,6 +304,42 @@ impl Scenario {
             }
             _ => self.act(),
         }
+    }
+
+    /// A listener comes, or does something.
+    fn listen(&mut self) {
+        let at = self.world.prng.below(LISTENERS_MAX);
+        let Self {
+            world,
+            listeners,
+            facts,
+            ..
+        } = self;
+        if let Some(listener) = listeners.get_mut(at) {
+            listener.act(&world.net, facts, &mut world.prng);
+        } else {
+            let number = world.connected;
+            let (net, prng) = (&world.net, &mut world.prng);
+            listeners.push(Listener::come(net, number, None, facts, prng));
+            world.connected += 1;
+        }
+        world.log(format_args!("listener {at}"));
+        self.retain();
+    }
+
+    /// Some client with a session does something.
+    fn act_as_client(&mut self) {
+        let Self {
+            world,
+            clients,
+            facts,
+            ..
+        } = self;
+        let at = world.prng.below(clients.len());
+        let client = &mut clients[at];
+        world.connected += usize::from(client.act(&world.net, facts, &mut world.prng));
+        client.send_apart(&world.mesh, facts);
+        world.log(format_args!("client {at}"));
     }
 
     fn come(&mut self) {
@@ -228,9 +379,43 @@ impl Scenario {
         self.retain();
     }
 
+    /// Clients and a listener come, and are on their way when something happens to a stream.
+    fn let_some_come(&mut self, room: usize, slow: usize) {
+        let (world, facts) = (&mut self.world, &self.facts);
+        for client in &mut self.clients {
+            if client.is_gone() && client.reads(room, facts) && world.prng.one_in(2) {
+                client.open(&world.net, Some(room), facts, &mut world.prng);
+                world.connected += 1;
+            }
+        }
+        let number = world.connected;
+        let (net, prng) = (&world.net, &mut world.prng);
+        self.listeners
+            .push(Listener::come(net, number, Some(room), facts, prng));
+        world.connected += 1;
+        for _ in 0..self.world.prng.below(ARRIVAL_TURNS_MAX) {
+            self.turn_unless(slow);
+        }
+    }
+
+    /// Some shard does something, unless it is that one.
+    fn turn_unless(&mut self, slow: usize) {
+        let shards = self.world.seats.len();
+        let shard = self.world.prng.below(shards);
+        if shard != slow || shards == 1 {
+            self.world.turn(shard);
+        }
+        self.exchange(false);
+    }
+
     /// A stream is created again, and readers ask for it as soon as its writer knows.
     fn meet(&mut self) {
         let room = self.facts.focus;
+        // One shard is slow: what its homes are asked waits.
+        let slow = self.world.prng.below(self.world.seats.len());
+        if self.facts.profile.has_sessions() {
+            self.let_some_come(room, slow);
+        }
         let Self {
             world,
             writers,
@@ -243,19 +428,21 @@ impl Scenario {
             if self.writers.is_answered() {
                 break;
             }
-            let shard = self.world.prng.below(self.world.seats.len());
-            self.world.turn(shard);
-            self.exchange(false);
+            self.turn_unless(slow);
         }
         for reader in &mut self.readers {
             reader.ask_about(room, &self.world.net, &mut self.facts);
         }
         if self.world.prng.one_in(4) {
-            self.facts.focus = self.world.prng.below(ROOMS.len());
+            self.facts.focus = self.world.prng.below(STREAMS);
         }
     }
 
     fn act(&mut self) {
+        let profile = self.facts.profile;
+        if profile.has_sessions() && (!profile.has_readers() || self.world.prng.one_in(2)) {
+            return self.act_as_client();
+        }
         if self.readers.is_empty() {
             return;
         }
@@ -279,6 +466,7 @@ impl Scenario {
         }
         self.readers.retain(|reader| !reader.is_gone());
         self.guests.retain(|guest| !guest.is_gone());
+        self.listeners.retain(|listener| !listener.is_gone());
     }
 }
 
@@ -290,10 +478,18 @@ impl Node for Scenario {
     fn exchange(&mut self, writes: bool) -> bool {
         self.facts.now = self.world.scene.now;
         let mut is_moving = self.writers.take_answers(&mut self.facts);
+        is_moving |= self.facts.take_replies(&self.world.ledger.replies);
         is_moving |= self.desk.attend();
         is_moving |= self.is_quiet && self.desk.clear(&self.world.mesh);
         for guest in &mut self.guests {
             is_moving |= guest.receive(&self.world.net, &mut self.facts);
+        }
+        for client in &mut self.clients {
+            is_moving |= client.receive(&self.world.net, &mut self.facts);
+            client.send_apart(&self.world.mesh, &mut self.facts);
+        }
+        for listener in &mut self.listeners {
+            is_moving |= listener.receive(&self.world.net, &mut self.facts);
         }
         for reader in &mut self.readers {
             is_moving |= reader.receive(&self.world.net, &mut self.facts);

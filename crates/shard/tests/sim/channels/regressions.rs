@@ -4,11 +4,13 @@ use super::limited::Rate;
 use super::reader::Reader;
 use super::request::{From, Live, Request};
 use super::scenario::Scenario;
+use crate::members::{Client, Way};
 use crate::node::Node;
 use crate::plan::Plan;
 use myriad_hub::name_hash;
 use myriad_reactor::sim::{PeerId, Prng};
 use myriad_shard::{Settings, StreamOffset};
+use myriad_wire::centrifuge::Encoding;
 use std::time::Duration;
 
 /// A stream of JSON that lasts for ever.
@@ -313,4 +315,53 @@ fn the_end_of_a_stream_passes_a_client_that_connects() {
     assert!(node.text_of(client).contains("\"pub\""));
     node.world.net.close(client);
     node.end_with("readers: a stream begins again behind a deleted one");
+}
+
+/// Turns in which whatever is under way arrives.
+const TURNS: usize = 20;
+
+impl Scenario {
+    /// All shards but one do what there is to do.
+    fn turn_without(&mut self, late: usize) {
+        for _ in 0..TURNS {
+            for shard in 0..self.world.seats.len() {
+                if shard != late {
+                    self.world.turn(shard);
+                }
+            }
+            self.exchange(false);
+        }
+    }
+}
+
+/// The end of a stream came to a session whose connection waited for another channel, on a shard with a reader of the stream. The
+/// session's delivery was asked for its frame, and the process died.
+#[test]
+fn a_stream_ends_while_a_session_waits_for_its_other_subscriptions() {
+    for late in 0..3 {
+        for is_deleted in [false, true] {
+            let mut node = node_of(|plan| plan.shards = 3);
+            node.write(|node| node.create(STREAM));
+            for _ in 0..12 {
+                let reader = node.new_reader();
+                node.ask(reader, STREAM, From::Now, Live::Poll);
+            }
+            node.settle();
+            let mut client = Client::over(0, Encoding::Json, Way::WebSocket);
+            let wanted = (0..8).map(|room| (room, None)).collect();
+            client.open_with(&node.world.net, wanted);
+            node.clients.push(client);
+            node.world.connected += 1;
+            node.turn_without(late);
+            if is_deleted {
+                node.delete(STREAM);
+            } else {
+                node.append(STREAM, 0, true);
+            }
+            node.turn_without(late);
+            node.settle();
+            assert!(node.clients[0].is_subscribed(STREAM));
+            node.end_with("sessions: a subscription comes with the connection");
+        }
+    }
 }
