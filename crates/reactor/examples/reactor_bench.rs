@@ -58,7 +58,7 @@ fn run<R: Reactor>(
     let progress = Arc::new(Progress::default());
     let setup = Setup {
         waker: Waker::new()?,
-        listener: Some(listener),
+        listeners: vec![listener],
         sockets_max: count as usize + 1,
         reactors: 1,
     };
@@ -114,7 +114,7 @@ fn serve<R: Reactor>(mut reactor: R, count: usize, progress: &Progress) -> Resul
     while sockets.len() < count {
         reactor.wait(None, &mut completions)?;
         for completion in &completions.list {
-            if let Completion::Accepted { socket } = completion {
+            if let Completion::Accepted { socket, .. } = completion {
                 reactor.register(*socket, token(sockets.len()));
                 sockets.push(*socket);
             }
@@ -214,7 +214,7 @@ fn crowd<R: Reactor>(
 ) -> Result<(), Failure> {
     let setup = Setup {
         waker: Waker::new()?,
-        listener: None,
+        listeners: Vec::new(),
         sockets_max: count as usize,
         reactors: 1,
     };

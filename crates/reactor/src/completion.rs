@@ -10,6 +10,8 @@ pub enum Completion {
     Accepted {
         /// The new socket.
         socket: Socket,
+        /// Which of the reactor's listeners took it, from 0.
+        listener: u8,
     },
     /// Accepting is paused and will resume by itself. The errno is `EMFILE`, `ENFILE`, `ENOBUFS` or `ENOMEM`.
     AcceptPaused {
@@ -46,6 +48,14 @@ pub enum Completion {
         token: Token,
         /// The reason.
         errno: i32,
+    },
+    /// What lies between the socket and the caller cannot go on with this peer, and has told it so. End our side and linger, so that the
+    /// answer arrives. Nothing more will be received but the end.
+    ///
+    /// No driver reports this: their sockets have nothing above TCP.
+    Refused {
+        /// The record of the connection.
+        token: Token,
     },
     /// The socket can take bytes again, as [`crate::Reactor::notify_writable`] asked.
     Writable {

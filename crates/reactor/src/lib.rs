@@ -110,7 +110,7 @@ pub trait Reactor {
     /// [`Reactor::adopt`] takes one.
     type Handle;
 
-    /// Turns accepting from this reactor's listener on or off. Off at the start.
+    /// Turns accepting from this reactor's listeners on or off. Off at the start.
     fn accept(&mut self, accepting: bool);
 
     /// Opens a connection; the outcome arrives as [`Completion::Connected`] or [`Completion::ConnectFailed`].

@@ -1,6 +1,8 @@
 //! The two identifiers of a connection: the reactor's for its socket, and the caller's for its record.
 
-/// The reactor's identifier of a socket: 12 bits of table and 20 bits of slot. Opaque to callers.
+/// The reactor's identifier of a socket: 11 bits of table and 20 bits of slot. Opaque to callers.
+///
+/// No driver sets the highest bit. A reactor that is built on a driver marks its own sockets with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Socket(pub(crate) u32);
 
@@ -9,10 +11,13 @@ impl Socket {
     /// Maximum number of slots in a table. A descriptor number fits 20 bits unless `fs.nr_open` was raised.
     pub(crate) const SLOTS_MAX: usize = 1 << Self::SLOT_BITS;
 
+    /// Maximum number of tables.
+    pub(crate) const TABLES_MAX: usize = 1 << (31 - Self::SLOT_BITS);
+
     pub(crate) fn new(table: usize, slot: u32) -> Self {
         assert!(slot < 1 << Self::SLOT_BITS);
+        assert!(table < Self::TABLES_MAX);
         let table = u32::try_from(table).expect("tables are few");
-        assert!(table < 1 << (32 - Self::SLOT_BITS));
         Self(table << Self::SLOT_BITS | slot)
     }
 

@@ -47,7 +47,7 @@ fn ipv4_clients_of_an_ipv6_listener_have_mapped_addresses<R: Real>() {
     let port = listener.local_addr().unwrap().port();
     let mut world = World::<R>::listening_by(8, None, |setup| {
         R::make(Setup {
-            listener: Some(listener),
+            listeners: vec![listener],
             ..setup
         })
     });

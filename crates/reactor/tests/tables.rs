@@ -66,7 +66,7 @@ fn epoll_threads_with_their_own_tables_each_have_the_limit() {
                         .unwrap();
                     let setup = Setup {
                         waker,
-                        listener: Some(listener),
+                        listeners: vec![listener],
                         sockets_max: 1000,
                         reactors: 1,
                     };

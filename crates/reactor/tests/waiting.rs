@@ -176,7 +176,7 @@ fn a_wait_reads_from_no_more_sockets_than_it_may<R: Real>() {
 fn silent_wakers_are_refused() {
     let setup = || Setup {
         waker: Waker::silent(),
-        listener: None,
+        listeners: Vec::new(),
         sockets_max: 1,
         reactors: 1,
     };

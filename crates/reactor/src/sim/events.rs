@@ -187,10 +187,10 @@ impl Sim {
                 slot: socket.slot(),
             };
             world.record("accepted", [self.shard, peer.0]);
-            output
-                .completions
-                .list
-                .push(Completion::Accepted { socket });
+            output.completions.list.push(Completion::Accepted {
+                socket,
+                listener: 0,
+            });
         }
     }
 

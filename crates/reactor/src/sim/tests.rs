@@ -36,7 +36,7 @@ impl Fixture {
         let mut completions = Completions::new();
         let socket = loop {
             sim.wait(None, &mut completions).unwrap();
-            if let [Completion::Accepted { socket }] = completions.list[..] {
+            if let [Completion::Accepted { socket, .. }] = completions.list[..] {
                 break socket;
             }
         };
@@ -255,7 +255,7 @@ fn a_full_table_gives_an_adopted_connection_back() {
     let mut fixture = Fixture::calm();
     let mut other = fixture.net.reactor(1);
     let peers = [fixture.peer, fixture.net.connect()];
-    let [Completion::Accepted { socket }] = *fixture.wait() else {
+    let [Completion::Accepted { socket, .. }] = *fixture.wait() else {
         panic!("{:?}", fixture.completions.list)
     };
     fixture.sim.register(socket, token(1));
@@ -283,7 +283,7 @@ fn a_full_table_pauses_accepting_until_a_socket_is_free() {
     sim.accept(true);
     sim.wait(None, &mut completions).unwrap();
     let [
-        Completion::Accepted { socket },
+        Completion::Accepted { socket, .. },
         Completion::AcceptPaused { errno: 24 },
     ] = completions.list[..]
     else {
@@ -293,7 +293,13 @@ fn a_full_table_pauses_accepting_until_a_socket_is_free() {
     assert_eq!(completions.list, [], "a pause is reported once");
     sim.close(socket, TOKEN, Close::Orderly);
     sim.wait(None, &mut completions).unwrap();
-    assert_eq!(completions.list[0], Completion::Accepted { socket });
+    assert_eq!(
+        completions.list[0],
+        Completion::Accepted {
+            socket,
+            listener: 0
+        }
+    );
     assert_eq!(net.backlog(), 0);
 }
 
@@ -431,7 +437,7 @@ mod misuse {
     fn one_record_for_two_sockets() {
         let mut fixture = Fixture::calm();
         fixture.net.connect();
-        let [Completion::Accepted { socket }] = fixture.wait()[..] else {
+        let [Completion::Accepted { socket, .. }] = fixture.wait()[..] else {
             panic!()
         };
         fixture.sim.register(socket, TOKEN);

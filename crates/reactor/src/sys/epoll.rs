@@ -31,9 +31,7 @@ const DESCRIPTORS_RESERVED: usize = 32;
 pub struct Epoll {
     epoll: OwnedFd,
     waker: Waker,
-    listener: Option<TcpListener>,
-    /// Whether the listener is in the epoll set.
-    listening: bool,
+    listeners: Vec<Listener>,
     throttle: AcceptThrottle,
     slots: SlotTable,
     readable: ReadableQueue,
@@ -46,6 +44,12 @@ pub struct Epoll {
     capacity: usize,
 }
 
+struct Listener {
+    socket: TcpListener,
+    /// Whether it is in the epoll set.
+    is_watched: bool,
+}
+
 impl Epoll {
     /// Makes the reactor. Call it on the thread that will use it.
     ///
@@ -55,16 +59,19 @@ impl Epoll {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = epoll::EventData::new_u64(Tag::plain(EventKind::Wake, 0).to_bits());
         epoll::add(&epoll, setup.waker.fd()?, wake, epoll::EventFlags::IN)?;
-        if let Some(listener) = &setup.listener {
+        for listener in &setup.listeners {
             listener.set_nonblocking(true)?;
         }
+        let listeners = setup.listeners.into_iter().map(|socket| Listener {
+            socket,
+            is_watched: false,
+        });
         let available =
             descriptor_limit()?.saturating_sub(table::open_descriptors()? + DESCRIPTORS_RESERVED);
         Ok(Self {
             epoll,
             waker: setup.waker,
-            listener: setup.listener,
-            listening: false,
+            listeners: listeners.collect(),
             throttle: AcceptThrottle::new(),
             slots: SlotTable::default(),
             readable: ReadableQueue::default(),
@@ -132,36 +139,38 @@ impl Epoll {
         }
     }
 
-    /// Adds the listener to the epoll set or removes it, as the throttle decides.
+    /// Adds the listeners to the epoll set or removes them, as the throttle decides.
     fn update_listening(&mut self) -> io::Result<()> {
-        let Some(listener) = &self.listener else {
+        if self.listeners.is_empty() {
             return Ok(());
-        };
+        }
         if self.throttle.may_accept() && self.open_count >= self.capacity {
             self.ready.extend(self.throttle.pause_full());
         }
         let wanted = self.throttle.may_accept();
-        if wanted && !self.listening {
-            let data = epoll::EventData::new_u64(Tag::plain(EventKind::Listener, 0).to_bits());
-            match epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
-                Ok(()) => self.listening = true,
-                Err(errno) => self
-                    .ready
-                    .extend(self.throttle.pause(errno.raw_os_error(), Instant::now())),
+        for (number, listener) in (0..).zip(&mut self.listeners) {
+            if wanted && !listener.is_watched {
+                let tag = Tag::plain(EventKind::Listener, number);
+                let data = epoll::EventData::new_u64(tag.to_bits());
+                match epoll::add(&self.epoll, &listener.socket, data, epoll::EventFlags::IN) {
+                    Ok(()) => listener.is_watched = true,
+                    Err(errno) => self
+                        .ready
+                        .extend(self.throttle.pause(errno.raw_os_error(), Instant::now())),
+                }
+            } else if !wanted && listener.is_watched {
+                epoll::delete(&self.epoll, &listener.socket)?;
+                listener.is_watched = false;
             }
-        } else if !wanted && self.listening {
-            epoll::delete(&self.epoll, listener)?;
-            self.listening = false;
         }
         Ok(())
     }
 
-    fn accept_some(&mut self, list: &mut Vec<Completion>) {
-        let Some(waiting) = self
-            .listener
-            .as_ref()
-            .map(|listener| backlog::pending_connections(listener).unwrap_or(ACCEPTS_MAX))
-        else {
+    fn accept_some(&mut self, number: u32, list: &mut Vec<Completion>) {
+        let listener = self.listeners.get(number as usize);
+        let waiting = listener
+            .map(|listener| backlog::pending_connections(&listener.socket).unwrap_or(ACCEPTS_MAX));
+        let (Some(waiting), Ok(number)) = (waiting, u8::try_from(number)) else {
             return;
         };
         for _ in 0..waiting.min(ACCEPTS_MAX) {
@@ -172,15 +181,16 @@ impl Epoll {
                 list.extend(self.throttle.pause_full());
                 return;
             }
-            let Some(listener) = &self.listener else {
-                return;
-            };
+            let listener = &self.listeners[usize::from(number)].socket;
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
                     self.throttle.accepted();
                     // Without a slot the connection is dropped here.
                     if let Ok(socket) = self.insert(fd) {
-                        list.push(Completion::Accepted { socket });
+                        list.push(Completion::Accepted {
+                            socket,
+                            listener: number,
+                        });
                     }
                 }
                 Err(Errno::AGAIN) => return,
@@ -232,7 +242,7 @@ impl Epoll {
                     list.push(Completion::Woken);
                 }
             }
-            EventKind::Listener => self.accept_some(list),
+            EventKind::Listener => self.accept_some(tag.index(), list),
             EventKind::Connect => self.finish_connect(tag, list),
             _ => self.handle_socket(tag, flags, list),
         }

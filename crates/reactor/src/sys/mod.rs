@@ -160,8 +160,8 @@ const WAKE: u64 = 1 << 32;
 pub struct Setup {
     /// Ends the driver's waits.
     pub waker: Waker,
-    /// The socket to accept from. None for a driver that only connects.
-    pub listener: Option<TcpListener>,
+    /// The sockets to accept from, at most 255. None for a driver that only connects.
+    pub listeners: Vec<TcpListener>,
     /// Number of sockets to hold. io_uring makes more rings when they fill; epoll is bounded by its one table.
     pub sockets_max: usize,
     /// Number of reactors in this process, including this one. They share the user's locked memory (RLIMIT_MEMLOCK),

@@ -152,7 +152,7 @@ impl<R: Real> World<R> {
         let waker = Waker::new().unwrap();
         let reactor = make(Setup {
             waker: waker.clone(),
-            listener,
+            listeners: listener.into_iter().collect(),
             sockets_max,
             reactors: 1,
         })
@@ -173,7 +173,7 @@ impl<R: Real> World<R> {
             .unwrap();
         for completion in self.completions.list.drain(..) {
             self.events.push(match completion {
-                Completion::Accepted { socket } => Event::Accepted(socket),
+                Completion::Accepted { socket, .. } => Event::Accepted(socket),
                 Completion::AcceptPaused { errno } => Event::AcceptPaused(errno),
                 Completion::Connected { token } => Event::Connected(token),
                 Completion::ConnectFailed { token, errno } => Event::ConnectFailed(token, errno),
@@ -186,6 +186,7 @@ impl<R: Real> World<R> {
                 Completion::Failed { token, errno } => Event::Failed(token, errno),
                 Completion::Writable { token } => Event::Writable(token),
                 Completion::Woken => Event::Woken,
+                Completion::Refused { .. } => unreachable!("nothing stands above TCP here"),
             });
         }
     }

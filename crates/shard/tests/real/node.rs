@@ -184,7 +184,7 @@ impl Node {
             address = listener.local_addr().expect("bound");
             let setup = Setup {
                 waker,
-                listener: Some(listener),
+                listeners: vec![listener],
                 sockets_max: 2000,
                 reactors: 1,
             };

@@ -331,8 +331,11 @@ impl World {
             Completion::Finished { token } => self.handle_finished(reactor, token, now),
             Completion::Failed { token, errno } => self.handle_failed(reactor, token, errno, now),
             Completion::Writable { token } => self.handle_writable(reactor, token, now),
-            // Nothing is accepted here, and waiting again is the answer to being woken.
-            Completion::Woken | Completion::AcceptPaused { .. } | Completion::Accepted { .. } => {}
+            // Nothing is accepted or refused here, and waiting again is the answer to being woken.
+            Completion::Woken
+            | Completion::AcceptPaused { .. }
+            | Completion::Accepted { .. }
+            | Completion::Refused { .. } => {}
         }
     }
 

@@ -59,7 +59,7 @@ fn run(
     let sockets_max = plan.sockets_max(plan.part(thread));
     let setup = Setup {
         waker,
-        listener: None,
+        listeners: Vec::new(),
         sockets_max,
         reactors: plan.deal.own().threads as usize,
     };

@@ -62,7 +62,7 @@ impl EchoServer {
 
     fn handle(&mut self, sim: &mut Sim, completion: &Completion, buffer: &[u8]) {
         let token = match *completion {
-            Completion::Accepted { socket } => {
+            Completion::Accepted { socket, .. } => {
                 let token = Token {
                     index: self.next,
                     generation: 1,
@@ -83,7 +83,9 @@ impl EchoServer {
             | Completion::Finished { token }
             | Completion::Failed { token, .. }
             | Completion::Writable { token } => token,
-            Completion::AcceptPaused { .. } | Completion::Woken => return,
+            Completion::AcceptPaused { .. } | Completion::Refused { .. } | Completion::Woken => {
+                return;
+            }
             _ => panic!("{completion:?}"),
         };
         let Some(echo) = self.open.get_mut(&token.index) else {

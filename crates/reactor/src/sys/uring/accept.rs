@@ -1,4 +1,4 @@
-//! Accepting. A poll reports that connections wait at the listener, the kernel says how many, and the driver queues
+//! Accepting. A poll reports that connections wait at a listener, the kernel says how many, and the driver queues
 //! as many single accepts, never more than there are free slots.
 //!
 //! A multishot accept would take all waiting connections at once, even without a free slot.
@@ -8,6 +8,7 @@ use super::super::backlog;
 use super::super::tag::{EventKind, Tag};
 use super::Uring;
 use super::state::State;
+use crate::Token;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
@@ -16,17 +17,17 @@ use std::time::Instant;
 /// Maximum number of accepts in one wait, so that a burst of new connections does not delay the open ones.
 const ACCEPTS_MAX: u32 = 256;
 
-/// The listener and its throttle.
+/// The listeners and their throttle.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    listener: Option<TcpListener>,
+    listeners: Vec<TcpListener>,
     throttle: AcceptThrottle,
 }
 
 impl Acceptor {
-    pub(super) fn new(listener: Option<TcpListener>) -> Self {
+    pub(super) fn new(listeners: Vec<TcpListener>) -> Self {
         Self {
-            listener,
+            listeners,
             throttle: AcceptThrottle::new(),
         }
     }
@@ -35,10 +36,10 @@ impl Acceptor {
         self.throttle.set_wanted(wanted);
     }
 
-    /// Whether accepted sockets have IPv6 addresses. IPv4 clients of such a listener have mapped ones.
+    /// Whether accepted sockets may have IPv6 addresses. IPv4 clients of such a listener have mapped ones.
     pub(super) fn is_ipv6(&self) -> bool {
-        let local = self.listener.as_ref().map(TcpListener::local_addr);
-        local.is_some_and(|local| local.is_ok_and(|address| address.is_ipv6()))
+        let mut locals = self.listeners.iter().map(TcpListener::local_addr);
+        locals.any(|local| local.is_ok_and(|address| address.is_ipv6()))
     }
 
     pub(super) fn slot_freed(&mut self) {
@@ -51,12 +52,21 @@ impl Acceptor {
 
     /// Whether a connection is known to wait and may be accepted.
     pub(super) fn has_work(&self, state: &State) -> bool {
-        self.throttle.may_accept() && state.listener.has_pending
+        self.throttle.may_accept() && state.listeners.iter().any(|listener| listener.has_pending)
     }
 }
 
+/// The tag of a listener's poll: its number where other tags have a slot, and the number of the poll.
+fn poll_tag(listener: u32, poll_id: u32) -> Tag {
+    let token = Token {
+        index: poll_id,
+        generation: 0,
+    };
+    Tag::new(EventKind::Listener, listener, token)
+}
+
 impl Uring {
-    /// Arms or cancels the poll on the listener, as the throttle decides.
+    /// Arms or cancels the polls on the listeners, as the throttle decides.
     pub(super) fn update_listening(&mut self) {
         if self.acceptor.retry_at().is_some() {
             self.acceptor.throttle.refresh(Instant::now());
@@ -64,28 +74,27 @@ impl Uring {
         if self.acceptor.throttle.may_accept() && !self.has_room() {
             self.state.ready.extend(self.acceptor.throttle.pause_full());
         }
-        let Some(listener) = &self.acceptor.listener else {
-            return;
-        };
-        let (state, ring) = (&mut self.state.listener, &mut self.rings[0]);
         let open = self.acceptor.throttle.may_accept();
-        if open && !state.poll_armed {
-            state.poll_id = state.poll_id.wrapping_add(1);
-            state.poll_armed = true;
-            ring.watch_listener(
-                listener.as_raw_fd(),
-                Tag::plain(EventKind::Listener, state.poll_id),
-            );
-        } else if !open && state.poll_armed {
-            state.poll_armed = false;
-            state.has_pending = false;
-            ring.cancel(Tag::plain(EventKind::Listener, state.poll_id));
-            // A late completion of the cancelled poll is stale.
-            state.poll_id = state.poll_id.wrapping_add(1);
+        let states = self.state.listeners.iter_mut();
+        for ((number, state), listener) in (0..).zip(states).zip(&self.acceptor.listeners) {
+            let ring = &mut self.rings[0];
+            if open && !state.poll_armed {
+                state.poll_id = state.poll_id.wrapping_add(1);
+                state.poll_armed = true;
+                ring.watch_listener(listener.as_raw_fd(), poll_tag(number, state.poll_id));
+            } else if !open && state.poll_armed {
+                state.poll_armed = false;
+                state.has_pending = false;
+                ring.cancel(poll_tag(number, state.poll_id));
+                // A late completion of the cancelled poll is stale.
+                state.poll_id = state.poll_id.wrapping_add(1);
+            }
         }
     }
 
     /// Queues an accept for each waiting connection, and returns their table. The caller submits.
+    ///
+    /// A listener whose connections find no slot in this table is served by the next wait, from another one.
     pub(super) fn queue_accepts(&mut self) -> Option<usize> {
         if !self.acceptor.has_work(&self.state) {
             return None;
@@ -97,24 +106,31 @@ impl Uring {
                 return None;
             }
         };
-        let listener = self.acceptor.listener.as_ref()?;
-        let found_none = std::mem::take(&mut self.state.listener.found_none);
-        let waiting = match backlog::pending_connections(listener) {
-            Some(count) => count,
-            None if found_none => 0,
-            None => u32::MAX,
-        };
         let ring = &mut self.rings[table];
-        let mut asked = 0;
-        while asked < waiting.min(ACCEPTS_MAX)
-            && let Some(slot) = ring.reserve()
-        {
-            ring.accept_one(listener.as_raw_fd(), slot);
-            asked += 1;
+        let states = self.state.listeners.iter_mut();
+        let mut has_asked = false;
+        for ((number, state), listener) in (0..).zip(states).zip(&self.acceptor.listeners) {
+            if !state.has_pending {
+                continue;
+            }
+            let found_none = std::mem::take(&mut state.found_none);
+            let waiting = match backlog::pending_connections(listener) {
+                Some(count) => count,
+                None if found_none => 0,
+                None => u32::MAX,
+            };
+            let mut asked = 0;
+            while asked < waiting.min(ACCEPTS_MAX)
+                && let Some(slot) = ring.reserve()
+            {
+                ring.accept_one(listener.as_raw_fd(), number, slot);
+                asked += 1;
+            }
+            // A connection that came after the count triggers the poll again.
+            state.has_pending = waiting > asked;
+            has_asked |= asked > 0;
         }
-        // A connection that came after the count triggers the poll again.
-        self.state.listener.has_pending = waiting > asked;
-        (asked > 0).then_some(table)
+        has_asked.then_some(table)
     }
 
     /// Accepts waiting connections.
@@ -138,10 +154,10 @@ impl Uring {
 
     /// Passes the outcome of the accepts on to the throttle.
     pub(super) fn finish_accepts(&mut self) {
-        if std::mem::take(&mut self.state.listener.accepted) {
+        if std::mem::take(&mut self.state.accepted) {
             self.acceptor.throttle.accepted();
         }
-        if let Some(errno) = self.state.listener.shortage.take() {
+        if let Some(errno) = self.state.shortage.take() {
             self.state
                 .ready
                 .extend(self.acceptor.throttle.pause(errno, Instant::now()));

@@ -46,8 +46,6 @@ const COMPLETIONS_PER_RING_MAX: usize = 2048;
 const READABLE_MAX: usize = 4096;
 /// Ordinary descriptors kept free for other uses of the process.
 const DESCRIPTORS_RESERVED: usize = 32;
-/// Maximum number of tables: a [`Socket`] has 12 bits for its table.
-const TABLES_MAX: usize = 1 << 12;
 /// Pause after the kernel refused submissions because it has no memory.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 
@@ -114,15 +112,15 @@ impl Uring {
         // Each ring takes an ordinary descriptor.
         let rings_max = limit
             .saturating_sub(table::open_descriptors()? + DESCRIPTORS_RESERVED)
-            .clamp(1, TABLES_MAX);
+            .clamp(1, Socket::TABLES_MAX);
         let sockets_max = setup
             .sockets_max
             .clamp(1, rings_max.saturating_mul(table_size));
         let rings_wanted = sockets_max.div_ceil(table_size) * setup.reactors.max(1);
         let mut uring = Self {
             rings: Vec::new(),
-            state: State::default(),
-            acceptor: Acceptor::new(setup.listener),
+            state: State::with_listeners(setup.listeners.len()),
+            acceptor: Acceptor::new(setup.listeners),
             outgoing: Outgoing::default(),
             headers: Headers::default(),
             batch_tables: Vec::new(),

@@ -147,14 +147,14 @@ impl Ring {
         ));
     }
 
-    /// Accepts one connection into the slot, if one waits.
-    pub(super) fn accept_one(&mut self, listener: RawFd, slot: u32) {
+    /// Accepts one connection into the slot, if one waits at the listener of that number.
+    pub(super) fn accept_one(&mut self, listener: RawFd, number: u32, slot: u32) {
         let destination = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
         let tag = Tag::new(
             EventKind::Accepted,
             slot,
             Token {
-                index: 0,
+                index: number,
                 generation: 0,
             },
         );

@@ -31,7 +31,7 @@ pub(in super::super) fn probe() -> Result<(), String> {
     };
     let mut ring = Ring::new(0, 8, eventfd, sizes).map_err(|error| explain_setup(&error))?;
     require_operations(&ring)?;
-    let mut state = State::default();
+    let mut state = State::with_listeners(1);
     accepts_without_waiting(&mut ring, &mut state)?;
     installs_and_closes(&mut ring, &mut state)
 }
@@ -98,9 +98,9 @@ fn accepts_without_waiting(ring: &mut Ring, state: &mut State) -> Result<(), Str
         |error: &dyn std::fmt::Display| format!("io_uring accept cannot be tried: {error}");
     let listener =
         listen(([127, 0, 0, 1], 0).into(), 1, None, false).map_err(|error| failed(&error))?;
-    ring.accept_one(listener.as_raw_fd(), ACCEPT_SLOT);
+    ring.accept_one(listener.as_raw_fd(), 0, ACCEPT_SLOT);
     ring.submit(state).map_err(|errno| failed(&errno))?;
-    if !state.listener.found_none {
+    if !state.listeners[0].found_none {
         return Err(
             "this kernel's io_uring has no accept that does not wait; Linux 6.10 or later has it"
                 .into(),

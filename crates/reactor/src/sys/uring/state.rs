@@ -20,7 +20,7 @@ pub(super) struct ReceiveResult {
     pub(super) more: bool,
 }
 
-/// The state of the listener's poll, and the outcome of accepts.
+/// The state of a listener's poll, and the outcome of its accepts.
 #[derive(Debug, Default)]
 pub(super) struct ListenerState {
     /// Number of the current poll. Completions of earlier polls are stale.
@@ -30,10 +30,6 @@ pub(super) struct ListenerState {
     pub(super) has_pending: bool,
     /// An accept found no waiting connection.
     pub(super) found_none: bool,
-    /// The errno of the last accept, if descriptors or memory were short.
-    pub(super) shortage: Option<i32>,
-    /// A connection was accepted since the driver last looked.
-    pub(super) accepted: bool,
 }
 
 /// A socket and the token of its record.
@@ -48,7 +44,12 @@ pub(super) struct State {
     /// Completions that the next wait reports.
     pub(super) ready: Vec<Completion>,
     pub(super) readable: ReadableQueue,
-    pub(super) listener: ListenerState,
+    /// By number of the listener.
+    pub(super) listeners: Vec<ListenerState>,
+    /// The errno of the last accept, if descriptors or memory were short.
+    pub(super) shortage: Option<i32>,
+    /// A connection was accepted since the driver last looked.
+    pub(super) accepted: bool,
     /// Open sockets whose poll has ended and must be armed again. A poll ends when completions overflow.
     pub(super) unwatched: Vec<NamedSocket>,
     /// Closed sockets whose last request has ended: their slots may be reused.
@@ -69,6 +70,15 @@ pub(super) struct State {
 }
 
 impl State {
+    pub(super) fn with_listeners(count: usize) -> Self {
+        Self {
+            listeners: std::iter::repeat_with(ListenerState::default)
+                .take(count)
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn complete(&mut self, table: usize, slots: &mut SlotTable, cqe: &Cqe) {
         let tag = Tag::from_bits(cqe.user_data());
         let result = cqe.result();
@@ -160,12 +170,13 @@ impl State {
     }
 
     fn complete_listener(&mut self, tag: Tag, cqe: &Cqe) {
-        if tag.index() != self.listener.poll_id {
+        let listener = self.listeners.get_mut(tag.slot() as usize);
+        let Some(listener) = listener.filter(|listener| tag.index() == listener.poll_id) else {
             return;
-        }
-        self.listener.has_pending = true;
+        };
+        listener.has_pending = true;
         if !cqueue::more(cqe.flags()) {
-            self.listener.poll_armed = false;
+            listener.poll_armed = false;
         }
     }
 
@@ -173,15 +184,18 @@ impl State {
         let socket = Socket::new(table, tag.slot());
         if result >= 0 {
             slots.open(tag.slot());
-            self.listener.accepted = true;
-            self.ready.push(Completion::Accepted { socket });
+            self.accepted = true;
+            let listener = u8::try_from(tag.index()).expect("listeners are few");
+            self.ready.push(Completion::Accepted { socket, listener });
             return;
         }
         self.unfilled.push(socket);
         if result == -libc::EAGAIN {
-            self.listener.found_none = true;
+            if let Some(listener) = self.listeners.get_mut(tag.index() as usize) {
+                listener.found_none = true;
+            }
         } else if super::super::accept_throttle::is_shortage(-result) {
-            self.listener.shortage = Some(-result);
+            self.shortage = Some(-result);
         }
     }
 

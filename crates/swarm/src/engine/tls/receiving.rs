@@ -44,9 +44,10 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             Completion::Finished { token } => self.handle_end(token, ABRUPT_END, out),
             Completion::Failed { token, errno } => self.handle_end(token, errno, out),
             Completion::Writable { token } => self.handle_writable(token, out),
-            Completion::Accepted { .. } | Completion::AcceptPaused { .. } | Completion::Woken => {
-                out.list.push(completion)
-            }
+            Completion::Accepted { .. }
+            | Completion::AcceptPaused { .. }
+            | Completion::Refused { .. }
+            | Completion::Woken => out.list.push(completion),
         }
     }
 
