@@ -1,0 +1,99 @@
+//! Who may make a handshake now, and who waits for that.
+
+use crate::figures::Failure;
+use crate::{HAS_PLACE, IS_AWAY, IS_COUNTED, IS_DUE, IS_LEGACY, MARK, Secured, Tls};
+use myriad_reactor::{Completion, Completions, Socket};
+use myriad_wheel::Key;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How long a handshake keeps its place while others wait for one. Then it has to have said something that we can work on: a client
+/// needs two round trips, and a bad network takes a second for each.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often the line is looked at while nothing else happens.
+pub(crate) const LINE_INTERVAL: Duration = Duration::from_millis(250);
+
+impl Tls {
+    /// Reports connections of the line as accepted, as many as there are places for.
+    pub(crate) fn admit(&mut self, out: &mut Completions) {
+        if !self.line.is_empty() {
+            self.make_places(out);
+        }
+        while self.has_place()
+            && let Some(socket) = self.line.pop_front()
+        {
+            let mut secured = Secured {
+                socket: socket.to_bits(),
+                ..Secured::default()
+            };
+            secured.set(HAS_PLACE);
+            let key = self.secured.insert(secured);
+            self.handshakes += 1;
+            self.begun.push_back((key, (self.setup.clock)()));
+            out.list.push(Completion::Accepted {
+                socket: Socket::from_bits(key.index | MARK),
+                listener: self.setup.listener,
+            });
+        }
+        self.forget_ended();
+        let figures = &self.setup.figures;
+        figures.under_way.store(self.handshakes as u64, Relaxed);
+        figures.waiting.store(self.line.len() as u64, Relaxed);
+    }
+
+    pub(crate) fn has_place(&self) -> bool {
+        self.handshakes < self.setup.handshakes_max.max(1)
+    }
+
+    /// Takes the places of those that have had them for long, and whose next words have not come.
+    fn make_places(&mut self, out: &mut Completions) {
+        let now = (self.setup.clock)();
+        while !self.has_place()
+            && let Some(&(key, since)) = self.begun.front()
+        {
+            let secured = self.secured.get_mut(key);
+            let Some(secured) = secured.filter(|secured| secured.has(HAS_PLACE)) else {
+                self.begun.pop_front();
+                continue;
+            };
+            if now.saturating_sub(since) < PATIENCE || secured.has(IS_DUE | IS_AWAY) {
+                return;
+            }
+            secured.connection.end();
+            let token = secured.token();
+            self.begun.pop_front();
+            self.leave_place(key);
+            self.setup.figures.count_failure(Failure::Slow);
+            out.list.push(Completion::Refused { token });
+        }
+    }
+
+    /// Keeps the list of those that have begun in proportion to those that are not done.
+    fn forget_ended(&mut self) {
+        const SLACK: usize = 64;
+        if self.begun.len() > 2 * self.handshakes + SLACK {
+            let secured = &self.secured;
+            let has_place = |key: &Key| secured.get(*key).is_some_and(|it| it.has(HAS_PLACE));
+            self.begun.retain(|(key, _)| has_place(key));
+        }
+    }
+
+    /// The handshake of a connection is over, or the connection.
+    pub(crate) fn leave_place(&mut self, key: Key) {
+        let secured = self.secured.get_mut(key);
+        if secured.is_some_and(|secured| secured.take(HAS_PLACE)) {
+            self.handshakes -= 1;
+        }
+    }
+
+    /// Takes a connection out: it is closed, or changes its owner.
+    pub(crate) fn remove(&mut self, key: Key) -> Secured {
+        self.leave_place(key);
+        let secured = self.secured.remove(key.index);
+        if secured.has(IS_COUNTED) {
+            self.setup.figures.count_closed(secured.has(IS_LEGACY));
+        }
+        secured
+    }
+}

@@ -1,0 +1,412 @@
+//! The TLS of one connection of a server: ciphertext and plaintext, in and out. No socket.
+//!
+//! * **in**: [`Connection::receive`] opens what came from the socket; before the handshake's end [`Connection::add_input`] keeps it,
+//!   and [`Connection::step`] takes one record of it;
+//! * **out**: [`Connection::seal`] writes records. Messages of the protocol itself wait in [`Connection::output`]: parts of the
+//!   handshake, answers to key updates, alerts, and what the socket did not take.
+//!
+//! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something.
+
+use myriad_tls::{
+    Alert, Content, Established, Fault, Handshake, HandshakeFailed, Heard, Legacy, LegacyFailed,
+    Opened, Progress, Protection, Records,
+};
+use rustls::ServerConfig;
+use rustls::server::UnbufferedServerConnection;
+use std::ops::Range;
+use std::sync::Arc;
+
+type Server = UnbufferedServerConnection;
+
+/// One connection. Plain data but for a connection of TLS 1.2, so it can change its owner.
+#[derive(Default)]
+pub struct Connection {
+    stage: Stage,
+    buffers: Option<Box<Buffers>>,
+}
+
+// What an idle connection with TLS costs beside its place in the stage.
+const _: () = assert!(size_of::<Connection>() <= 224);
+
+#[derive(Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is what connections are for nearly all of their time"
+)]
+enum Stage {
+    /// Nothing of its handshake has been read.
+    #[default]
+    Fresh,
+    Handshaking(Box<Handshake<Server>>),
+    Open(Records),
+    Legacy(Box<Legacy<Server>>),
+    /// It cannot go on, or the peer has ended it.
+    Ended,
+}
+
+#[derive(Default)]
+struct Buffers {
+    /// Records of a handshake that wait for their turn, or the beginning of a record that has not come whole.
+    input: Vec<u8>,
+    /// Ciphertext that the socket has not taken.
+    output: Vec<u8>,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionFailed {
+    /// The handshake failed.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeFailed),
+    /// The peer broke a rule behind its handshake.
+    #[error(transparent)]
+    Record(#[from] Fault),
+    /// The same with TLS 1.2.
+    #[error(transparent)]
+    Legacy(#[from] LegacyFailed),
+    /// The peer said that it cannot go on.
+    #[error("the peer gave up with alert {}", .0.0)]
+    Alert(Alert),
+    /// The connection has ended before.
+    #[error("the connection has ended")]
+    Over,
+}
+
+/// How far a connection's handshake has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The rest of a record has to come.
+    Starved,
+    /// A whole record was taken.
+    Taken,
+    /// The handshake is over.
+    Established {
+        /// A ticket spared the signature.
+        is_resumed: bool,
+        /// The peer speaks TLS 1.2.
+        is_legacy: bool,
+    },
+}
+
+/// What a piece of input amounts to.
+#[derive(Debug)]
+pub struct Received {
+    /// Where its plaintext is. Empty where it has none.
+    pub plain: Range<usize>,
+    /// The peer has said that it sends no more.
+    pub is_closed: bool,
+    /// Why the connection cannot go on. The output ends with the alert for the peer.
+    pub failed: Option<ConnectionFailed>,
+}
+
+/// What whole records at the start of some bytes amount to.
+struct Open {
+    /// Their bytes.
+    taken: usize,
+    /// Bytes of plaintext, which stand at the start now.
+    written: usize,
+    is_closed: bool,
+    failed: Option<ConnectionFailed>,
+}
+
+impl Connection {
+    /// Whether the handshake has not ended.
+    #[must_use]
+    pub fn is_handshaking(&self) -> bool {
+        matches!(self.stage, Stage::Fresh | Stage::Handshaking(_))
+    }
+
+    /// Whether nothing of the handshake has been read.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Fresh)
+    }
+
+    /// Whether the connection has failed, or the peer has ended it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Ended)
+    }
+
+    /// Whether the peer speaks TLS 1.2.
+    #[must_use]
+    pub fn is_legacy(&self) -> bool {
+        matches!(self.stage, Stage::Legacy(_))
+    }
+
+    /// Records of a handshake that wait, or a record that has not come whole.
+    #[must_use]
+    pub fn input(&self) -> &[u8] {
+        self.buffers.as_ref().map_or(&[], |buffers| &buffers.input)
+    }
+
+    /// Whether [`Connection::step`] has something to do.
+    #[must_use]
+    pub fn has_step(&self) -> bool {
+        self.is_handshaking() && !matches!(Handshake::<Server>::record(self.input()), Ok(None))
+    }
+
+    /// Keeps bytes of a handshake.
+    pub fn add_input(&mut self, bytes: &[u8]) {
+        self.buffering(|buffers| buffers.input.extend_from_slice(bytes));
+    }
+
+    /// Takes bytes from the front of the input that are not TLS.
+    pub fn skip_input(&mut self, count: usize) {
+        self.buffering(|buffers| drop(buffers.input.drain(..count)));
+    }
+
+    /// Ciphertext that the socket has not taken.
+    #[must_use]
+    pub fn output(&self) -> &[u8] {
+        self.buffers.as_ref().map_or(&[], |buffers| &buffers.output)
+    }
+
+    /// Keeps ciphertext that the socket did not take, or an answer that is no TLS.
+    pub fn keep_output(&mut self, bytes: &[u8]) {
+        self.buffering(|buffers| buffers.output.extend_from_slice(bytes));
+    }
+
+    /// The socket took so many bytes of the output.
+    pub fn note_sent(&mut self, count: usize) {
+        self.buffering(|buffers| drop(buffers.output.drain(..count)));
+    }
+
+    /// Ends the connection: nothing of it is opened or sealed any more, and its keys are wiped. Its output stays.
+    pub fn end(&mut self) {
+        self.stage = Stage::Ended;
+        self.buffering(|buffers| buffers.input = Vec::new());
+    }
+
+    /// Lets `change` change the buffers, which exist while one of them has something.
+    fn buffering<T>(&mut self, change: impl FnOnce(&mut Buffers) -> T) -> T {
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let result = change(&mut buffers);
+        if !buffers.input.is_empty() || !buffers.output.is_empty() {
+            self.buffers = Some(buffers);
+        }
+        result
+    }
+
+    /// Goes on with the handshake by one record of the input. `config` is for a connection whose handshake begins.
+    ///
+    /// # Errors
+    /// The handshake failed. The output ends with the alert for the peer.
+    pub fn step(&mut self, config: &Arc<ServerConfig>) -> Result<Step, ConnectionFailed> {
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let result = self.take_step(&mut buffers, config);
+        if result.is_err() {
+            self.stage = Stage::Ended;
+            buffers.input = Vec::new();
+        }
+        if !buffers.input.is_empty() || !buffers.output.is_empty() {
+            self.buffers = Some(buffers);
+        }
+        result
+    }
+
+    fn take_step(
+        &mut self,
+        buffers: &mut Buffers,
+        config: &Arc<ServerConfig>,
+    ) -> Result<Step, ConnectionFailed> {
+        let whole = match Handshake::<Server>::record(&buffers.input) {
+            Ok(Some(whole)) => whole,
+            Ok(None) => return Ok(Step::Starved),
+            Err(fault) => {
+                plain_alert(fault.alert(), &mut buffers.output);
+                return Err(fault.into());
+            }
+        };
+        let output = &mut buffers.output;
+        let handshake = match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Fresh => {
+                let server = Server::new(Arc::clone(config)).map_err(HandshakeFailed::from)?;
+                Handshake::new(server, output)?
+            }
+            Stage::Handshaking(handshake) => *handshake,
+            Stage::Open(_) | Stage::Legacy(_) | Stage::Ended => return Err(ConnectionFailed::Over),
+        };
+        let progress = handshake.receive(&buffers.input[..whole], output);
+        buffers.input.drain(..whole);
+        Ok(match progress? {
+            Progress::Continues(handshake) => {
+                self.stage = Stage::Handshaking(Box::new(handshake));
+                Step::Taken
+            }
+            Progress::Ends(established) => self.establish(*established),
+        })
+    }
+
+    fn establish(&mut self, established: Established<Server>) -> Step {
+        let is_resumed = established.is_resumed;
+        self.stage = match established.protection {
+            Protection::Records { records, .. } => Stage::Open(records),
+            Protection::Legacy(legacy) => Stage::Legacy(Box::new(legacy)),
+        };
+        Step::Established {
+            is_resumed,
+            is_legacy: self.is_legacy(),
+        }
+    }
+
+    /// Opens the records in a range of `bytes`, in their order. The plaintext stands in place of them, or at the end of `bytes` if the
+    /// first of these records began earlier.
+    pub fn receive(&mut self, bytes: &mut Vec<u8>, range: Range<usize>) -> Received {
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let (opened, plain) = if buffers.input.is_empty() {
+            let piece = &mut bytes[range.clone()];
+            let opened = self.open_all(piece, &mut buffers.output);
+            buffers.input.extend_from_slice(&piece[opened.taken..]);
+            let plain = range.start..range.start + opened.written;
+            (opened, plain)
+        } else {
+            buffers.input.extend_from_slice(&bytes[range]);
+            let opened = self.open_all(&mut buffers.input, &mut buffers.output);
+            let start = bytes.len();
+            bytes.extend_from_slice(&buffers.input[..opened.written]);
+            buffers.input.drain(..opened.taken);
+            let plain = start..bytes.len();
+            (opened, plain)
+        };
+        // A connection that has failed, or whose peer has closed, reads no more.
+        if opened.failed.is_some() || opened.is_closed || buffers.input.is_empty() {
+            buffers.input = Vec::new();
+        }
+        if !buffers.input.is_empty() || !buffers.output.is_empty() {
+            self.buffers = Some(buffers);
+        }
+        if opened.failed.is_some() {
+            self.stage = Stage::Ended;
+        }
+        Received {
+            plain,
+            is_closed: opened.is_closed,
+            failed: opened.failed,
+        }
+    }
+
+    fn open_all(&mut self, bytes: &mut [u8], output: &mut Vec<u8>) -> Open {
+        let mut open = Open {
+            taken: 0,
+            written: 0,
+            is_closed: false,
+            failed: None,
+        };
+        while !open.is_closed {
+            let whole = match Handshake::<Server>::record(&bytes[open.taken..]) {
+                Ok(Some(whole)) => whole,
+                Ok(None) => break,
+                Err(fault) => {
+                    open.failed = Some(self.fail(fault, output));
+                    break;
+                }
+            };
+            if let Err(failed) = self.open_record(bytes, whole, &mut open, output) {
+                open.failed = Some(failed);
+                break;
+            }
+            open.taken += whole;
+        }
+        open
+    }
+
+    fn open_record(
+        &mut self,
+        bytes: &mut [u8],
+        whole: usize,
+        open: &mut Open,
+        output: &mut Vec<u8>,
+    ) -> Result<(), ConnectionFailed> {
+        let start = open.taken;
+        let record = &mut bytes[start..start + whole];
+        match &mut self.stage {
+            Stage::Open(records) => {
+                let content = match records.open(record) {
+                    Ok(Opened::Record { content, .. }) => content,
+                    Ok(Opened::Incomplete) => Content::Nothing,
+                    Err(fault) => return Err(self.fail(fault, output)),
+                };
+                records.answer(output);
+                match content {
+                    Content::Data(range) => {
+                        let data = start + range.start..start + range.end;
+                        bytes.copy_within(data, open.written);
+                        open.written += range.len();
+                    }
+                    Content::Tickets(_) | Content::Nothing => {}
+                    Content::Closed => open.is_closed = true,
+                    Content::Alert(alert) => return Err(ConnectionFailed::Alert(alert)),
+                }
+            }
+            Stage::Legacy(legacy) => {
+                let mut data = Vec::new();
+                open.is_closed = legacy.open(record, &mut data, output)? == Heard::Closed;
+                // A record is longer than its text.
+                bytes[open.written..open.written + data.len()].copy_from_slice(&data);
+                open.written += data.len();
+            }
+            Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => {
+                return Err(ConnectionFailed::Over);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the alert about a record.
+    fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) -> ConnectionFailed {
+        if let Stage::Open(records) = &mut self.stage {
+            records.seal_alert(fault.alert(), output);
+        }
+        fault.into()
+    }
+
+    /// Appends records with this plaintext to `out`. False if the connection cannot go on: its keys are used up, or it is not
+    /// established.
+    #[must_use]
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> bool {
+        match &mut self.stage {
+            Stage::Open(records) => {
+                records.seal(plain, out);
+                true
+            }
+            Stage::Legacy(legacy) => legacy.seal(plain, out),
+            Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => false,
+        }
+    }
+
+    /// Appends the record that says that nothing more will be sent to the output, if the connection can say so.
+    pub fn say_goodbye(&mut self) {
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        match &mut self.stage {
+            Stage::Open(records) => records.seal_alert(Alert::CLOSE_NOTIFY, &mut buffers.output),
+            Stage::Legacy(legacy) => legacy.close(&mut buffers.output),
+            Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => {}
+        }
+        if !buffers.input.is_empty() || !buffers.output.is_empty() {
+            self.buffers = Some(buffers);
+        }
+    }
+}
+
+/// An alert without protection, which is all that one can say before keys are known.
+fn plain_alert(alert: Alert, output: &mut Vec<u8>) {
+    output.extend_from_slice(&[21, 3, 3, 0, 2, 2, alert.0]);
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stage = match self.stage {
+            Stage::Fresh => "fresh",
+            Stage::Handshaking(_) => "handshaking",
+            Stage::Open(_) => "open",
+            Stage::Legacy(_) => "legacy",
+            Stage::Ended => "ended",
+        };
+        // No keys.
+        formatter
+            .debug_struct("Connection")
+            .field("stage", &stage)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! Handshakes, a bounded number of steps in each wait.
+
+use crate::connection::{ConnectionFailed, Step};
+use crate::figures::Failure;
+use crate::workers::Desk;
+use crate::workers::Done;
+use crate::{IS_AWAY, IS_COUNTED, IS_DUE, IS_LEGACY, IS_PAUSED, Offer, Tls, token_below};
+use myriad_reactor::{Completion, Completions, Reactor};
+use myriad_wheel::Key;
+use std::sync::Arc;
+
+/// Steps of one wait. The longest of them, which makes keys and a signature, takes some 100 us on one core.
+const STEPS_MAX: usize = 16;
+
+/// Steps of one wait whose caller has deliveries under way.
+const STEPS_BESIDE_DELIVERIES: usize = 4;
+
+impl Tls {
+    /// Makes steps of those handshakes that have waited longest.
+    pub(crate) fn run_handshakes<R: Reactor>(&mut self, sockets: &mut R, out: &mut Completions) {
+        self.take_done(sockets, out);
+        let steps = match out.receives_max {
+            usize::MAX => STEPS_MAX,
+            _ => STEPS_BESIDE_DELIVERIES,
+        };
+        for _ in 0..steps {
+            match self.due.pop_front() {
+                Some(key) => self.run_step(key, sockets, out),
+                None => break,
+            }
+        }
+        // Who waits for us is not silent.
+        out.input_pending |= !self.due.is_empty();
+    }
+
+    fn run_step<R: Reactor>(&mut self, key: Key, sockets: &mut R, out: &mut Completions) {
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        secured.take(IS_DUE);
+        if !secured.connection.is_handshaking() {
+            return;
+        }
+        let offer = self.setup.offer.load_full();
+        if offer.signs_slowly && self.send_away(key, &offer) {
+            return;
+        }
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        let result = secured.connection.step(&offer.config);
+        self.finish_step(key, result, sockets, out);
+    }
+
+    /// Gives the next step of a connection to another thread. False if it has to be made here.
+    fn send_away(&mut self, key: Key, offer: &Offer) -> bool {
+        let (Some(desk), Some(secured)) = (&self.desk, self.secured.get_mut(key)) else {
+            return false;
+        };
+        let connection = Box::new(std::mem::take(&mut secured.connection));
+        match desk.ask(key, connection, Arc::clone(&offer.config)) {
+            Ok(()) => {
+                secured.set(IS_AWAY);
+                self.away += 1;
+                true
+            }
+            Err(connection) => {
+                secured.connection = *connection;
+                false
+            }
+        }
+    }
+
+    /// Takes back the connections whose step another thread has made.
+    fn take_done<R: Reactor>(&mut self, sockets: &mut R, out: &mut Completions) {
+        while let Some(done) = self.desk.as_ref().and_then(Desk::take) {
+            self.away -= 1;
+            let Done {
+                key,
+                mut connection,
+                result,
+            } = done;
+            let Some(secured) = self.secured.get_mut(key) else {
+                // It was closed meanwhile.
+                continue;
+            };
+            secured.take(IS_AWAY);
+            if secured.connection.is_over() {
+                continue;
+            }
+            connection.add_input(secured.connection.input());
+            secured.connection = *connection;
+            self.finish_step(key, result, sockets, out);
+        }
+    }
+
+    fn finish_step<R: Reactor>(
+        &mut self,
+        key: Key,
+        result: Result<Step, ConnectionFailed>,
+        sockets: &mut R,
+        out: &mut Completions,
+    ) {
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        let has_output = !secured.connection.output().is_empty();
+        if has_output {
+            self.speaking.push(key);
+        }
+        match result {
+            Ok(Step::Starved) => {}
+            Ok(Step::Taken) => self.greet(key, out),
+            Ok(Step::Established {
+                is_resumed,
+                is_legacy,
+            }) => {
+                secured.set(IS_COUNTED);
+                if is_legacy {
+                    secured.set(IS_LEGACY);
+                }
+                self.setup.figures.count_established(is_resumed, is_legacy);
+                self.leave_place(key);
+                self.open(key, 0..0, out);
+            }
+            Err(failed) => self.fail_handshake(key, &failed, out),
+        }
+        self.resume(key, sockets);
+    }
+
+    fn fail_handshake(&mut self, key: Key, failed: &ConnectionFailed, out: &mut Completions) {
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        let token = secured.token();
+        self.leave_place(key);
+        self.setup.figures.count_failure(Failure::of(failed));
+        out.list.push(Completion::Refused { token });
+    }
+
+    /// Reads on from a connection whose input had become long while it waited for its turn.
+    fn resume<R: Reactor>(&mut self, key: Key, sockets: &mut R) {
+        if let Some(secured) = self.secured.get_mut(key)
+            && !secured.has(IS_DUE)
+            && secured.take(IS_PAUSED)
+        {
+            sockets.resume(secured.below(), token_below(key));
+        }
+    }
+}

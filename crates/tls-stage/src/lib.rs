@@ -1,0 +1,254 @@
+//! TLS between a reactor's sockets and whoever serves them: a [`Reactor`] around a [`Reactor`].
+//!
+//! The caller sees plaintext, and the sockets see records. Connections without TLS pass through as they are: their sockets, tokens and
+//! bytes are those of the reactor below, so they cost a look at one bit. A stage without a TLS listener costs not even that.
+//!
+//! A connection with TLS has a record in a slab: 216 bytes of keys and some 30 more. The highest bit of its [`Socket`] and of the token
+//! that the reactor below knows is set; the rest is its place in the slab.
+//!
+//! * **Admission**: a connection that was accepted waits in a line until one of `handshakes_max` places is free. Only then is it reported
+//!   as accepted, so its owner's deadline for a request covers its own handshake and no other's.
+//! * **Turns**: a wait makes a bounded number of steps of handshakes (a step takes one record, and the longest costs some 100 us). What
+//!   is left goes on in the next wait, so those who are connected wait for no storm.
+//! * **Behind the handshake** a record is opened where it was received, and sealed into one buffer for the whole batch.
+//! * **A record is sealed once**: the bytes of it that a socket does not take stay with the connection. Until they have left it takes no
+//!   further plaintext, and the last byte of their plaintext counts as not sent. So a caller whose queue is empty may close: the peer
+//!   gets everything.
+//!
+//! A connection that changes its owner takes its record state along ([`Carried`]).
+
+#![forbid(unsafe_code)]
+
+mod admission;
+mod carried;
+mod connection;
+mod figures;
+mod greeting;
+mod handshaking;
+mod leaving;
+mod reactor;
+mod receiving;
+mod sending;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+pub use carried::Carried;
+pub use connection::{Connection, ConnectionFailed, Received, Step};
+pub use figures::{Failure, Figures};
+pub use workers::Workers;
+
+use arc_swap::ArcSwap;
+use myriad_reactor::{Completion, Reactor, Socket, Token, Waker};
+use myriad_wheel::{Key, Slab};
+use rustls::ServerConfig;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use workers::Desk;
+
+/// Marks sockets and tokens of connections with TLS.
+const MARK: u32 = 1 << 31;
+
+/// What a stage with TLS is made from.
+#[derive(Debug)]
+pub struct Setup {
+    /// The reactor's listener whose connections begin with a handshake.
+    pub listener: u8,
+    /// For handshakes that begin. It may be replaced while the stage runs.
+    pub offer: Arc<ArcSwap<Offer>>,
+    /// Who makes the handshakes of an offer that signs slowly, and how this stage's thread is woken when one is made. Without them the
+    /// stage makes all of them.
+    pub workers: Option<(Workers, Waker)>,
+    /// Where the stage counts.
+    pub figures: Arc<Figures>,
+    /// Handshakes under way at once: each costs some 5 KB.
+    pub handshakes_max: usize,
+    /// Time since some moment in the past. It never goes back.
+    pub clock: fn() -> Duration,
+}
+
+/// What a client is offered.
+#[derive(Debug)]
+pub struct Offer {
+    /// It needs what [`myriad_tls::Handshake::new`] asks for.
+    pub config: Arc<ServerConfig>,
+    /// Whether a signature takes longer than everything else in a handshake together, as those of RSA and P-384 do.
+    pub signs_slowly: bool,
+}
+
+/// A reactor whose connections may have TLS.
+pub struct TlsStage<R: Reactor> {
+    sockets: R,
+    /// None if no listener has TLS.
+    tls: Option<Box<Tls>>,
+}
+
+/// What all connections with TLS of a stage share.
+struct Tls {
+    setup: Setup,
+    /// The way to those who make slow handshakes.
+    desk: Option<Desk>,
+    /// Connections that are there.
+    away: usize,
+    secured: Slab<Secured>,
+    /// Sockets that were accepted and wait for a place.
+    line: VecDeque<Socket>,
+    /// Connections whose handshake is under way, the longest first, and since when. Some of them may have ended.
+    begun: VecDeque<(Key, Duration)>,
+    /// How many of them have not.
+    handshakes: usize,
+    /// Connections that have a whole record of their handshake.
+    due: VecDeque<Key>,
+    /// Connections with output, or whose end is to be sent.
+    speaking: Vec<Key>,
+    /// Connections that the caller has closed before their last record had left, and since when.
+    leaving: VecDeque<(Key, Duration)>,
+    /// Completions that calls between two waits have produced.
+    ready: Vec<Completion>,
+    /// Those of the reactor below, while they are translated.
+    below: Vec<Completion>,
+    /// Ciphertext of one batch.
+    outgoing: Vec<u8>,
+    /// The slices of one send, put together.
+    gathered: Vec<u8>,
+}
+
+/// A connection with TLS.
+#[derive(Default)]
+struct Secured {
+    connection: Connection,
+    socket: u32,
+    /// The caller's, once it has registered.
+    token_index: u32,
+    flags: u16,
+    token_generation: u8,
+}
+
+/// The caller wants to be told when the socket takes bytes again.
+const WANTS_WRITABLE: u16 = 1;
+/// Our end of the connection is to be closed once the output has left.
+const WANTS_FIN: u16 = 2;
+/// The peer has been told that we send no more, or cannot be told.
+const SAID_GOODBYE: u16 = 4;
+/// The caller knows that nothing more comes from the peer.
+const END_REPORTED: u16 = 8;
+/// It has a place among the handshakes.
+const HAS_PLACE: u16 = 16;
+/// It is in the list of those that have a record of their handshake.
+const IS_DUE: u16 = 32;
+/// A header of the PROXY protocol has been read.
+const HAS_GREETED: u16 = 64;
+/// It counts as open, with TLS 1.3 or 1.2.
+const IS_COUNTED: u16 = 128;
+/// With TLS 1.2.
+const IS_LEGACY: u16 = 256;
+/// The socket is not read from.
+const IS_PAUSED: u16 = 512;
+/// The last byte of plaintext that was sealed is still the caller's: it counts as sent once its record has left.
+const IS_WITHHELD: u16 = 1024;
+/// The reactor below has been asked to tell when the socket takes bytes again, which it takes once.
+const AWAITS_WRITABLE: u16 = 2048;
+/// The caller has closed it, and its last record has not left.
+const IS_LEAVING: u16 = 4096;
+/// Another thread makes the next step of its handshake. Only its input is here.
+const IS_AWAY: u16 = 8192;
+
+// With the slab's generation an idle connection takes 248 bytes.
+const _: () = assert!(size_of::<Secured>() <= 240);
+
+impl<R: Reactor> TlsStage<R> {
+    /// A stage through which everything passes as it is.
+    pub fn plain(sockets: R) -> Self {
+        Self { sockets, tls: None }
+    }
+
+    /// A stage one of whose listeners has TLS.
+    pub fn new(sockets: R, mut setup: Setup) -> Self {
+        let workers = setup.workers.take();
+        Self {
+            sockets,
+            tls: Some(Box::new(Tls {
+                setup,
+                desk: workers.map(|(workers, waker)| Desk::new(workers, waker)),
+                away: 0,
+                secured: Slab::new(),
+                line: VecDeque::new(),
+                begun: VecDeque::new(),
+                handshakes: 0,
+                due: VecDeque::new(),
+                speaking: Vec::new(),
+                leaving: VecDeque::new(),
+                ready: Vec::new(),
+                below: Vec::new(),
+                outgoing: Vec::new(),
+                gathered: Vec::new(),
+            })),
+        }
+    }
+}
+
+impl Tls {
+    /// The connection of a socket that the caller names.
+    fn of_socket(&self, socket: Socket) -> Option<Key> {
+        let bits = socket.to_bits();
+        (bits & MARK != 0)
+            .then(|| self.secured.key_of(bits & !MARK))
+            .flatten()
+    }
+
+    /// The connection of a completion from below, unless it is about an earlier one.
+    fn of_token(&self, token: Token) -> Option<Key> {
+        let key = self.secured.key_of(token.index & !MARK)?;
+        (generation_of(key) == token.generation).then_some(key)
+    }
+}
+
+/// The low bits of the generation, which tokens have.
+fn generation_of(key: Key) -> u8 {
+    key.generation.to_le_bytes()[0]
+}
+
+/// What the reactor below calls a connection.
+fn token_below(key: Key) -> Token {
+    Token {
+        index: key.index | MARK,
+        generation: generation_of(key),
+    }
+}
+
+impl Secured {
+    fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn set(&mut self, flag: u16) {
+        self.flags |= flag;
+    }
+
+    /// Takes a flag away, and tells whether it was there.
+    fn take(&mut self, flag: u16) -> bool {
+        let had = self.has(flag);
+        self.flags &= !flag;
+        had
+    }
+
+    /// The caller's token.
+    fn token(&self) -> Token {
+        Token {
+            index: self.token_index,
+            generation: self.token_generation,
+        }
+    }
+
+    fn below(&self) -> Socket {
+        Socket::from_bits(self.socket)
+    }
+
+    fn await_writable<R: Reactor>(&mut self, key: Key, sockets: &mut R) {
+        if !self.has(AWAITS_WRITABLE) {
+            self.set(AWAITS_WRITABLE);
+            sockets.notify_writable(self.below(), token_below(key));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The calls of a reactor.
+
+use crate::admission::LINE_INTERVAL;
+use crate::{
+    Carried, IS_COUNTED, IS_LEGACY, MARK, Secured, Tls, TlsStage, WANTS_WRITABLE, token_below,
+};
+use myriad_reactor::{Close, Completions, NotAdopted, Reactor, SendOp, Socket, Token};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+impl<R: Reactor> TlsStage<R> {
+    /// What the reactor below calls a socket.
+    fn below(&self, socket: Socket) -> Socket {
+        let tls = self.tls.as_deref().filter(|_| socket.to_bits() & MARK != 0);
+        let secured = tls.and_then(|tls| tls.secured.get(tls.of_socket(socket)?));
+        secured.map_or(socket, Secured::below)
+    }
+
+    /// What the reactor below calls a connection.
+    fn named(&self, socket: Socket, token: Token) -> (Socket, Token) {
+        let tls = self.tls.as_deref().filter(|_| socket.to_bits() & MARK != 0);
+        let key = tls.and_then(|tls| tls.of_socket(socket));
+        (self.below(socket), key.map_or(token, token_below))
+    }
+}
+
+impl<R: Reactor> Reactor for TlsStage<R> {
+    type Handle = Carried<R::Handle>;
+
+    fn accept(&mut self, accepting: bool) {
+        self.sockets.accept(accepting);
+    }
+
+    fn connect(
+        &mut self,
+        token: Token,
+        source: Option<SocketAddr>,
+        target: SocketAddr,
+    ) -> io::Result<Socket> {
+        self.sockets.connect(token, source, target)
+    }
+
+    fn register(&mut self, socket: Socket, token: Token) {
+        let (below, named) = self.named(socket, token);
+        if let Some(tls) = &mut self.tls
+            && let Some(key) = tls.of_socket(socket)
+            && let Some(secured) = tls.secured.get_mut(key)
+        {
+            secured.token_index = token.index;
+            secured.token_generation = token.generation;
+        }
+        self.sockets.register(below, named);
+    }
+
+    fn pause(&mut self, socket: Socket, token: Token) {
+        let (socket, token) = self.named(socket, token);
+        self.sockets.pause(socket, token);
+    }
+
+    fn resume(&mut self, socket: Socket, token: Token) {
+        let (socket, token) = self.named(socket, token);
+        self.sockets.resume(socket, token);
+    }
+
+    fn deafen(&mut self, socket: Socket) {
+        self.sockets.deafen(self.below(socket));
+    }
+
+    fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
+        match &mut self.tls {
+            Some(tls) if ops.iter().any(|op| op.socket.to_bits() & MARK != 0) => {
+                tls.send(&mut self.sockets, ops);
+            }
+            _ => self.sockets.send_batch(ops),
+        }
+    }
+
+    fn peer_addresses(&mut self, sockets: &[Socket], addresses: &mut Vec<Option<SocketAddr>>) {
+        if self.tls.is_none() {
+            return self.sockets.peer_addresses(sockets, addresses);
+        }
+        let below: Vec<Socket> = sockets.iter().map(|socket| self.below(*socket)).collect();
+        self.sockets.peer_addresses(&below, addresses);
+    }
+
+    fn notify_writable(&mut self, socket: Socket, token: Token) {
+        if let Some(tls) = &mut self.tls
+            && let Some(key) = tls.of_socket(socket)
+            && let Some(secured) = tls.secured.get_mut(key)
+        {
+            secured.set(WANTS_WRITABLE);
+            return secured.await_writable(key, &mut self.sockets);
+        }
+        self.sockets.notify_writable(socket, token);
+    }
+
+    fn shutdown(&mut self, socket: Socket) {
+        match &mut self.tls {
+            Some(tls) if socket.to_bits() & MARK != 0 => {
+                if let Some(key) = tls.of_socket(socket) {
+                    tls.shutdown(key);
+                }
+            }
+            _ => self.sockets.shutdown(socket),
+        }
+    }
+
+    fn close(&mut self, socket: Socket, token: Token, how: Close) {
+        if let Some(tls) = &mut self.tls
+            && let Some(key) = tls.of_socket(socket)
+        {
+            return match how {
+                Close::Orderly => tls.leave(key, &mut self.sockets),
+                Close::Reset => tls.close(key, how, &mut self.sockets),
+            };
+        }
+        self.sockets.close(socket, token, how);
+    }
+
+    fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<Self::Handle> {
+        let (below, named) = self.named(socket, token);
+        let removed = self.tls.as_deref_mut().and_then(|tls| {
+            let key = tls.of_socket(socket)?;
+            Some(tls.remove(key))
+        });
+        let handle = self.sockets.transfer(below, named)?;
+        Ok(Carried {
+            handle,
+            tls: removed.map(|secured| Box::new(secured.connection)),
+        })
+    }
+
+    fn adopt(&mut self, carried: Self::Handle) -> Result<Socket, NotAdopted<Self::Handle>> {
+        let Carried { handle, tls } = carried;
+        let (Some(connection), Some(ours)) = (&tls, &mut self.tls) else {
+            if tls.is_some() {
+                let error = ErrorKind::Unsupported.into();
+                let handle = Carried { handle, tls };
+                return Err(NotAdopted { handle, error });
+            }
+            return self.sockets.adopt(handle).map_err(|refused| NotAdopted {
+                handle: Carried::plain(refused.handle),
+                error: refused.error,
+            });
+        };
+        let is_legacy = connection.is_legacy();
+        match self.sockets.adopt(handle) {
+            Ok(socket) => {
+                Ok(ours.take_in(socket, tls.map(|it| *it).unwrap_or_default(), is_legacy))
+            }
+            Err(refused) => Err(NotAdopted {
+                handle: Carried {
+                    handle: refused.handle,
+                    tls,
+                },
+                error: refused.error,
+            }),
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return self.sockets.wait(timeout, completions);
+        };
+        tls.flush(&mut self.sockets);
+        // What was opened behind the buffer's end is over.
+        completions.buffer.truncate(Completions::BUFFER_BYTES);
+        completions.buffer.shrink_to(2 * Completions::BUFFER_BYTES);
+        let timeout = tls.timeout(timeout);
+        self.sockets.wait(timeout, completions)?;
+        tls.translate(&mut self.sockets, completions);
+        Ok(())
+    }
+
+    fn capacity(&self) -> usize {
+        self.sockets.capacity()
+    }
+}
+
+impl Tls {
+    /// How long a wait may be.
+    fn timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
+        let is_busy = !self.due.is_empty()
+            || !self.ready.is_empty()
+            || !self.line.is_empty() && self.has_place();
+        if is_busy {
+            return Some(Duration::ZERO);
+        }
+        let waits = !self.line.is_empty() || !self.leaving.is_empty();
+        let line = waits.then_some(LINE_INTERVAL);
+        [timeout, line].into_iter().flatten().min()
+    }
+
+    /// Gives a connection that had another owner a record.
+    fn take_in(
+        &mut self,
+        socket: Socket,
+        connection: crate::Connection,
+        is_legacy: bool,
+    ) -> Socket {
+        let has_output = !connection.output().is_empty();
+        let mut secured = Secured {
+            connection,
+            socket: socket.to_bits(),
+            ..Secured::default()
+        };
+        secured.set(IS_COUNTED);
+        if is_legacy {
+            secured.set(IS_LEGACY);
+        }
+        self.setup.figures.count_open(is_legacy);
+        let key = self.secured.insert(secured);
+        if has_output {
+            self.speaking.push(key);
+        }
+        Socket::from_bits(key.index | MARK)
+    }
+}

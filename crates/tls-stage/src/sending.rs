@@ -1,0 +1,228 @@
+//! From the caller to the sockets.
+
+use crate::{
+    AWAITS_WRITABLE, IS_LEAVING, IS_WITHHELD, MARK, SAID_GOODBYE, Secured, Tls, WANTS_FIN,
+    WANTS_WRITABLE,
+};
+use myriad_reactor::{Close, Completion, Parts, Reactor, SendOp, Sent, Socket};
+use myriad_wheel::Key;
+use std::ops::Range;
+
+/// Plaintext that one send seals, at most: a full record (RFC 8446, 5.1). So no more than that waits for a socket in sealed form.
+const SEALED_MAX: usize = 1 << 14;
+
+/// `ENOTCONN`: the connection has ended, and takes nothing.
+const ENOTCONN: i32 = 107;
+
+/// What one operation of a batch is to the reactor below.
+enum Plan {
+    /// As it is: the connection has no TLS.
+    Plain,
+    Sealed {
+        key: Key,
+        socket: Socket,
+        /// In the buffer of ciphertext.
+        range: Range<usize>,
+        /// Bytes of the operation that this settles, if they leave.
+        taken: usize,
+        /// Whether that is all of it.
+        is_whole: bool,
+    },
+    /// It has no part in the batch: its outcome is known.
+    Known(Sent),
+}
+
+impl Tls {
+    /// Makes all sends of a batch.
+    pub(crate) fn send<R: Reactor>(&mut self, sockets: &mut R, ops: &mut [SendOp<'_>]) {
+        let plans: Vec<Plan> = ops.iter().map(|op| self.plan(op)).collect();
+        let outgoing = std::mem::take(&mut self.outgoing);
+        let below = ops.iter().zip(&plans).filter_map(|(op, plan)| match plan {
+            Plan::Plain => Some(*op),
+            Plan::Sealed { socket, range, .. } => {
+                Some(SendOp::new(*socket, &outgoing[range.clone()]))
+            }
+            Plan::Known(_) => None,
+        });
+        let mut below: Vec<SendOp<'_>> = below.collect();
+        sockets.send_batch(&mut below);
+        let sent: Vec<Sent> = below.iter().map(|op| op.sent).collect();
+        let mut sent = sent.into_iter();
+        for (op, plan) in ops.iter_mut().zip(plans) {
+            op.sent = match plan {
+                Plan::Known(sent) => sent,
+                Plan::Plain => sent.next().unwrap_or(Sent::Partly(0)),
+                Plan::Sealed {
+                    key,
+                    range,
+                    taken,
+                    is_whole,
+                    ..
+                } => match sent.next() {
+                    Some(Sent::Failed(errno)) => Sent::Failed(errno),
+                    Some(Sent::All) if is_whole => Sent::All,
+                    Some(Sent::All) => Sent::Partly(taken),
+                    Some(Sent::Partly(count)) => {
+                        self.keep(key, &outgoing[range.start + count..range.end], sockets);
+                        Sent::Partly(taken - 1)
+                    }
+                    None => Sent::Partly(0),
+                },
+            };
+        }
+        self.outgoing = outgoing;
+        self.outgoing.clear();
+    }
+
+    /// Keeps ciphertext that the socket did not take. The caller keeps the last byte of its plaintext.
+    fn keep<R: Reactor>(&mut self, key: Key, rest: &[u8], sockets: &mut R) {
+        if let Some(secured) = self.secured.get_mut(key) {
+            secured.connection.keep_output(rest);
+            secured.set(IS_WITHHELD);
+            secured.await_writable(key, sockets);
+        }
+    }
+
+    fn plan(&mut self, op: &SendOp<'_>) -> Plan {
+        if op.socket.to_bits() & MARK == 0 {
+            return Plan::Plain;
+        }
+        let found = self.of_socket(op.socket);
+        let Some(secured) = found.and_then(|key| self.secured.get_mut(key)) else {
+            return Plan::Known(Sent::Failed(ENOTCONN));
+        };
+        // Before its handshake has ended, or behind its failure, a client can read nothing: an answer to it is void.
+        if secured.connection.is_handshaking() || secured.connection.is_over() {
+            return Plan::Known(Sent::All);
+        }
+        // Behind a record that has left in part nothing but its rest may follow.
+        if !secured.connection.output().is_empty() {
+            return Plan::Known(Sent::Partly(0));
+        }
+        let start = self.outgoing.len();
+        let (plain, is_whole) = gather(op.parts, &mut self.gathered);
+        // Its first byte left with the record before.
+        let withheld = usize::from(secured.take(IS_WITHHELD)).min(plain.len());
+        let taken = plain.len();
+        let plain = &plain[withheld..];
+        if plain.is_empty() {
+            return Plan::Known(Sent::All);
+        }
+        if !secured.connection.seal(plain, &mut self.outgoing) {
+            self.outgoing.truncate(start);
+            return Plan::Known(Sent::Failed(ENOTCONN));
+        }
+        Plan::Sealed {
+            key: found.expect("just found"),
+            socket: secured.below(),
+            range: start..self.outgoing.len(),
+            taken,
+            is_whole,
+        }
+    }
+
+    /// Says goodbye, and ends our side behind it.
+    pub(crate) fn shutdown(&mut self, key: Key) {
+        if let Some(secured) = self.secured.get_mut(key) {
+            say_goodbye(secured);
+            secured.set(WANTS_FIN);
+            self.speaking.push(key);
+        }
+    }
+
+    /// The last words of a connection that is closed, as far as the socket takes them.
+    pub(crate) fn say_last<R: Reactor>(&mut self, key: Key, sockets: &mut R) {
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        say_goodbye(secured);
+        let output = secured.connection.output();
+        if output.is_empty() || secured.has(AWAITS_WRITABLE) {
+            return;
+        }
+        let mut ops = [SendOp::new(secured.below(), output)];
+        sockets.send_batch(&mut ops);
+        let taken = match ops[0].sent {
+            Sent::All | Sent::Failed(_) => output.len(),
+            Sent::Partly(count) => count,
+        };
+        secured.connection.note_sent(taken);
+    }
+
+    /// Sends what connections have as output, in one batch, and what is to follow it.
+    pub(crate) fn flush<R: Reactor>(&mut self, sockets: &mut R) {
+        if self.speaking.is_empty() {
+            return;
+        }
+        let mut speaking = std::mem::take(&mut self.speaking);
+        // A batch may hold one operation for each socket.
+        speaking.sort_unstable_by_key(|key| (key.index, key.generation));
+        speaking.dedup();
+        let is_ready = |secured: &Secured| !secured.has(AWAITS_WRITABLE);
+        speaking.retain(|key| self.secured.get(*key).is_some_and(is_ready));
+        let mut ops: Vec<SendOp<'_>> = Vec::with_capacity(speaking.len());
+        for key in &speaking {
+            let secured = self.secured.get(*key).expect("retained");
+            if !secured.connection.output().is_empty() {
+                ops.push(SendOp::new(secured.below(), secured.connection.output()));
+            }
+        }
+        sockets.send_batch(&mut ops);
+        let sent: Vec<Sent> = ops.iter().map(|op| op.sent).collect();
+        let mut sent = sent.into_iter();
+        for key in speaking.drain(..) {
+            let secured = self.secured.get_mut(key).expect("retained");
+            let length = secured.connection.output().len();
+            if length > 0 {
+                match sent.next().unwrap_or(Sent::Partly(0)) {
+                    // A broken connection says so when it is read.
+                    Sent::All | Sent::Failed(_) => secured.connection.note_sent(length),
+                    Sent::Partly(count) => {
+                        secured.connection.note_sent(count);
+                        secured.await_writable(key, sockets);
+                        continue;
+                    }
+                }
+            }
+            if secured.has(IS_LEAVING) {
+                self.close(key, Close::Orderly, sockets);
+                continue;
+            }
+            if secured.take(WANTS_FIN) {
+                sockets.shutdown(secured.below());
+            }
+            if secured.take(WANTS_WRITABLE) {
+                let token = secured.token();
+                self.ready.push(Completion::Writable { token });
+            }
+        }
+        self.speaking = speaking;
+    }
+}
+
+fn say_goodbye(secured: &mut Secured) {
+    if !secured.has(SAID_GOODBYE) {
+        secured.set(SAID_GOODBYE);
+        secured.connection.say_goodbye();
+    }
+}
+
+/// The first bytes of a send, in one piece, and whether that is all of it.
+fn gather<'a>(parts: Parts<'a>, gathered: &'a mut Vec<u8>) -> (&'a [u8], bool) {
+    match parts {
+        Parts::One(bytes) => {
+            let count = bytes.len().min(SEALED_MAX);
+            (&bytes[..count], count == bytes.len())
+        }
+        Parts::Many(slices) => {
+            gathered.clear();
+            let whole: usize = slices.iter().map(|slice| slice.len()).sum();
+            for slice in slices {
+                let room = SEALED_MAX - gathered.len();
+                gathered.extend_from_slice(&slice[..room.min(slice.len())]);
+            }
+            let is_whole = gathered.len() == whole;
+            (gathered, is_whole)
+        }
+    }
+}

@@ -1,0 +1,596 @@
+//! A stage over simulated sockets, with clients of rustls: sends are taken in part, and input comes in pieces of any size.
+
+use crate::{Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
+use arc_swap::ArcSwap;
+use myriad_reactor::sim::{Chance, Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Sent, Socket, Token, Waker};
+use myriad_tls::Secrets;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedProtocolVersion, version,
+};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// One certificate for all tests, and both ends' configurations.
+static CONFIGS: LazyLock<(Arc<ServerConfig>, RootCertStore)> = LazyLock::new(|| {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["push.example".to_owned()]).expect("a certificate");
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).expect("a root");
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).expect("a key");
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .expect("a pair");
+    config.key_log = Arc::new(Secrets);
+    config.enable_secret_extraction = true;
+    config.ticketer = aws_lc_rs::Ticketer::new().expect("keys of tickets");
+    config.send_tls13_tickets = 1;
+    (Arc::new(config), roots)
+});
+
+fn client(versions: &[&'static SupportedProtocolVersion]) -> ClientConnection {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .with_root_certificates(CONFIGS.1.clone())
+        .with_no_client_auth();
+    let name = "push.example".try_into().expect("a name");
+    ClientConnection::new(Arc::new(config), name).expect("a client")
+}
+
+/// The stages' clock, for tests that move it.
+static CLOCK_MS: AtomicU64 = AtomicU64::new(0);
+
+fn clock() -> Duration {
+    Duration::from_millis(CLOCK_MS.load(Relaxed))
+}
+
+fn stage(net: &SimNet, handshakes_max: usize) -> (TlsStage<Sim>, Arc<Figures>) {
+    stage_with(net, handshakes_max, None)
+}
+
+fn stage_with(
+    net: &SimNet,
+    handshakes_max: usize,
+    workers: Option<Workers>,
+) -> (TlsStage<Sim>, Arc<Figures>) {
+    let figures = Arc::new(Figures::default());
+    let setup = Setup {
+        listener: 0,
+        offer: Arc::new(ArcSwap::from_pointee(Offer {
+            config: Arc::clone(&CONFIGS.0),
+            signs_slowly: workers.is_some(),
+        })),
+        workers: workers.map(|workers| (workers, Waker::silent())),
+        figures: Arc::clone(&figures),
+        handshakes_max,
+        clock,
+    };
+    let mut stage = TlsStage::new(net.reactor(10_000), setup);
+    stage.accept(true);
+    (stage, figures)
+}
+
+/// One connection of a server that answers with what it gets.
+#[derive(Debug)]
+struct Echo {
+    socket: Socket,
+    token: Token,
+    owed: Vec<u8>,
+    got: Vec<u8>,
+    is_waiting: bool,
+    is_finished: bool,
+    is_refused: bool,
+    has_failed: bool,
+    said_fin: bool,
+}
+
+/// A server as a shard is one: it sends what it can, waits for room, and ends its side before it closes.
+#[derive(Default)]
+struct Server {
+    open: BTreeMap<u32, Echo>,
+    next: u32,
+    accepted: usize,
+    completions: Completions,
+}
+
+impl Server {
+    fn turn(&mut self, stage: &mut TlsStage<Sim>) {
+        let mut completions = std::mem::take(&mut self.completions);
+        stage
+            .wait(Some(Duration::ZERO), &mut completions)
+            .expect("a wait");
+        for completion in &completions.list {
+            self.handle(stage, completion, &completions.buffer);
+        }
+        self.completions = completions;
+        self.send(stage);
+        self.end(stage);
+    }
+
+    fn enter(&mut self, stage: &mut TlsStage<Sim>, socket: Socket, owed: Vec<u8>) {
+        let token = Token {
+            index: self.next,
+            generation: 1,
+        };
+        self.next += 1;
+        stage.register(socket, token);
+        self.open.insert(
+            token.index,
+            Echo {
+                socket,
+                token,
+                owed,
+                got: Vec::new(),
+                is_waiting: false,
+                is_finished: false,
+                is_refused: false,
+                has_failed: false,
+                said_fin: false,
+            },
+        );
+    }
+
+    fn handle(&mut self, stage: &mut TlsStage<Sim>, completion: &Completion, buffer: &[u8]) {
+        let token = match *completion {
+            Completion::Accepted { socket, .. } => {
+                self.accepted += 1;
+                return self.enter(stage, socket, Vec::new());
+            }
+            Completion::Received { token, .. }
+            | Completion::Finished { token }
+            | Completion::Failed { token, .. }
+            | Completion::Refused { token }
+            | Completion::Writable { token } => token,
+            _ => return,
+        };
+        let Some(echo) = self.open.get_mut(&token.index) else {
+            return;
+        };
+        match completion {
+            Completion::Received { range, .. } => {
+                assert!(!range.is_empty() && range.len() <= Completions::RECEIVE_BYTES_MAX);
+                assert!(
+                    !echo.is_finished && !echo.has_failed,
+                    "nothing after the end"
+                );
+                echo.got.extend(&buffer[range.clone()]);
+                echo.owed.extend(&buffer[range.clone()]);
+            }
+            Completion::Finished { .. } => {
+                assert!(!echo.is_finished && !echo.has_failed, "one end");
+                echo.is_finished = true;
+            }
+            Completion::Failed { .. } => {
+                assert!(!echo.is_finished && !echo.has_failed, "one end");
+                echo.has_failed = true;
+            }
+            Completion::Refused { .. } => {
+                assert!(!echo.is_refused, "refused once");
+                echo.is_refused = true;
+                echo.owed.clear();
+            }
+            _ => {
+                assert!(echo.is_waiting, "only when asked");
+                echo.is_waiting = false;
+            }
+        }
+    }
+
+    fn send(&mut self, stage: &mut TlsStage<Sim>) {
+        let ready = self.open.values_mut();
+        let mut ready: Vec<&mut Echo> = ready
+            .filter(|echo| !echo.is_waiting && !echo.owed.is_empty())
+            .collect();
+        let ops = ready
+            .iter()
+            .map(|echo| SendOp::new(echo.socket, &echo.owed));
+        let mut ops: Vec<SendOp<'_>> = ops.collect();
+        stage.send_batch(&mut ops);
+        let sent: Vec<Sent> = ops.iter().map(|op| op.sent).collect();
+        for (echo, sent) in ready.iter_mut().zip(sent) {
+            match sent {
+                Sent::All => echo.owed.clear(),
+                Sent::Partly(count) => {
+                    echo.owed.drain(..count);
+                    echo.is_waiting = true;
+                    stage.notify_writable(echo.socket, echo.token);
+                }
+                Sent::Failed(_) => echo.owed.clear(),
+            }
+        }
+    }
+
+    fn end(&mut self, stage: &mut TlsStage<Sim>) {
+        let mut over = Vec::new();
+        for echo in self.open.values_mut() {
+            if echo.has_failed {
+                over.push((echo.token, echo.socket, Close::Reset));
+                continue;
+            }
+            if (echo.is_finished || echo.is_refused) && echo.owed.is_empty() && !echo.said_fin {
+                echo.said_fin = true;
+                stage.shutdown(echo.socket);
+            }
+            if echo.said_fin && echo.is_finished {
+                over.push((echo.token, echo.socket, Close::Orderly));
+            }
+        }
+        for (token, socket, how) in over {
+            self.open.remove(&token.index);
+            stage.close(socket, token, how);
+        }
+    }
+}
+
+/// A client, what it sent and what came back.
+struct Client {
+    peer: PeerId,
+    tls: ClientConnection,
+    sent: Vec<u8>,
+    got: Vec<u8>,
+    error: Option<rustls::Error>,
+    has_heard_goodbye: bool,
+}
+
+impl Client {
+    fn new(net: &SimNet, tls: ClientConnection) -> Self {
+        Self {
+            peer: net.connect(),
+            tls,
+            sent: Vec::new(),
+            got: Vec::new(),
+            error: None,
+            has_heard_goodbye: false,
+        }
+    }
+
+    /// Writes what there is to write, and reads what has come.
+    fn turn(&mut self, net: &SimNet) {
+        let mut out = Vec::new();
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut out).expect("memory");
+        }
+        if !out.is_empty() {
+            net.write(self.peer, &out);
+        }
+        let bytes = net.read(self.peer);
+        let mut bytes = &bytes[..];
+        while !bytes.is_empty() && self.error.is_none() {
+            self.tls.read_tls(&mut bytes).expect("memory");
+            match self.tls.process_new_packets() {
+                Ok(state) => self.has_heard_goodbye |= state.peer_has_closed(),
+                Err(error) => self.error = Some(error),
+            }
+            let mut plain = Vec::new();
+            // The end of what is there is "would block".
+            let _ = self.tls.reader().read_to_end(&mut plain);
+            self.got.extend(plain);
+        }
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.tls.set_buffer_limit(None);
+        self.tls.writer().write_all(bytes).expect("memory");
+        self.sent.extend(bytes);
+    }
+}
+
+/// A different mix for each seed. What only those meet who connect, or transfer, is left out.
+fn rough(seed: u64) -> Faults {
+    let mut prng = Prng::new(seed);
+    Faults {
+        transfer_failure: Chance::NEVER,
+        ..Faults::mixed(&mut prng)
+    }
+}
+
+/// Turns until `is_done`, at most so often.
+fn run(
+    net: &SimNet,
+    stage: &mut TlsStage<Sim>,
+    server: &mut Server,
+    clients: &mut [Client],
+    is_done: impl Fn(&[Client], &Server) -> bool,
+) {
+    for _ in 0..20_000 {
+        for client in clients.iter_mut() {
+            client.turn(net);
+        }
+        server.turn(stage);
+        if is_done(clients, server) {
+            return;
+        }
+    }
+    let state: Vec<_> = clients
+        .iter()
+        .map(|client| (client.sent.len(), client.got.len(), client.error.clone()))
+        .collect();
+    panic!(
+        "not done: {state:?} {server:?}",
+        server = server
+            .open
+            .values()
+            .map(|echo| (echo.got.len(), echo.owed.len(), echo.is_waiting))
+            .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn what_clients_say_comes_back_whole_under_every_fault() {
+    for seed in 0..40 {
+        let net = SimNet::new(seed, rough(seed));
+        let (mut stage, figures) = stage(&net, 3);
+        let mut server = Server::default();
+        let mut prng = Prng::new(seed);
+        let versions: [&[&SupportedProtocolVersion]; 2] = [&[&version::TLS13], &[&version::TLS12]];
+        let mut clients: Vec<Client> = (0..8)
+            .map(|nth| Client::new(&net, client(versions[usize::from(nth % 4 == 3)])))
+            .collect();
+        for round in 0..6 {
+            for client in &mut clients {
+                let length = match prng.below(4) {
+                    0 => 1,
+                    1 => prng.between(1, 100),
+                    2 => prng.between(100, 9_000),
+                    _ => prng.between(9_000, 50_000),
+                };
+                client.say(&vec![prng.bits().to_le_bytes()[0]; length]);
+                if round > 0 && prng.below(3) == 0 && !client.tls.is_handshaking() {
+                    // TLS 1.2 has no such message.
+                    let _ = client.tls.refresh_traffic_keys();
+                }
+            }
+            run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+                clients
+                    .iter()
+                    .all(|client| client.got.len() == client.sent.len())
+            });
+        }
+        for client in &mut clients {
+            assert_eq!(client.got, client.sent, "seed {seed}");
+            assert_eq!(client.error, None, "seed {seed}");
+        }
+        assert_eq!(figures.open.load(Relaxed), 6, "seed {seed}");
+        assert_eq!(figures.open_legacy.load(Relaxed), 2, "seed {seed}");
+        // Clients say goodbye with their last words, and are answered before the end.
+        for client in &mut clients {
+            client.say(b"last words");
+            client.tls.send_close_notify();
+        }
+        run(
+            &net,
+            &mut stage,
+            &mut server,
+            &mut clients,
+            |clients, server| {
+                clients.iter().all(|client| client.has_heard_goodbye) && server.open.is_empty()
+            },
+        );
+        for client in &clients {
+            assert_eq!(client.got, client.sent, "seed {seed}");
+        }
+        assert_eq!(figures.open.load(Relaxed), 0);
+        assert_eq!(figures.open_legacy.load(Relaxed), 0);
+        assert_eq!(net.leaked(), []);
+    }
+}
+
+#[test]
+fn connections_wait_in_line_until_a_place_is_free() {
+    let net = SimNet::new(1, Faults::NONE);
+    let (mut stage, figures) = stage(&net, 2);
+    let mut server = Server::default();
+    let silent: Vec<PeerId> = (0..2).map(|_| net.connect()).collect();
+    for _ in 0..20 {
+        server.turn(&mut stage);
+    }
+    let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+    clients[0].say(b"hello");
+    for _ in 0..50 {
+        clients[0].turn(&net);
+        server.turn(&mut stage);
+    }
+    assert_eq!(server.accepted, 2, "both places are taken");
+    assert_eq!(figures.waiting.load(Relaxed), 1);
+    CLOCK_MS.fetch_add(3_000, Relaxed);
+    run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+        clients[0].got == b"hello"
+    });
+    assert!(figures.failed[Failure::Slow as usize].load(Relaxed) >= 1);
+    drop(silent);
+}
+
+/// What a client without TLS reads, and whether it was refused.
+fn answer_to(bytes: &[u8]) -> (Vec<u8>, Arc<Figures>) {
+    let net = SimNet::new(1, Faults::NONE);
+    let (mut stage, figures) = stage(&net, 2);
+    let mut server = Server::default();
+    let peer = net.connect();
+    net.write(peer, bytes);
+    let mut got = Vec::new();
+    for _ in 0..50 {
+        server.turn(&mut stage);
+        got.extend(net.read(peer));
+    }
+    assert!(server.open.values().all(|echo| echo.is_refused), "refused");
+    (got, figures)
+}
+
+#[test]
+fn who_speaks_something_else_is_told_in_the_language_that_it_speaks() {
+    let (got, figures) = answer_to(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n");
+    let got = String::from_utf8(got).expect("text");
+    assert!(got.starts_with("HTTP/1.1 400 "), "{got}");
+    assert!(got.contains("https://"), "{got}");
+    assert_eq!(figures.failed[Failure::NotTls as usize].load(Relaxed), 1);
+    // SSLv2's hello, and a byte that begins nothing: a fatal alert.
+    for bytes in [&[0x80, 0x2e, 1, 0, 2][..], &[0, 0, 0, 0, 0]] {
+        let (got, figures) = answer_to(bytes);
+        assert_eq!(got.get(..5), Some(&[21, 3, 3, 0, 2][..]), "{got:?}");
+        assert_eq!(figures.failed[Failure::NotTls as usize].load(Relaxed), 1);
+    }
+    // A record that is too long, and a hello that is none.
+    let (got, _) = answer_to(&[22, 3, 1, 0xff, 0xff]);
+    assert_eq!(got, [21, 3, 3, 0, 2, 2, 22]);
+    let (got, figures) = answer_to(&[22, 3, 1, 0, 4, 1, 0, 0, 0]);
+    assert_eq!(got.first(), Some(&21), "{got:?}");
+    assert_eq!(figures.failed[Failure::Protocol as usize].load(Relaxed), 1);
+}
+
+#[test]
+fn a_header_of_the_proxy_protocol_comes_before_the_handshake_as_it_is() {
+    let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n";
+    for seed in 0..20 {
+        let net = SimNet::new(seed, rough(seed));
+        let (mut stage, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+        net.write(clients[0].peer, line);
+        clients[0].say(b"hello");
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].got.ends_with(b"hello")
+        });
+        let got = &server.open.values().next().expect("a connection").got;
+        assert_eq!(*got, [&line[..], b"hello"].concat(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_record_that_does_not_open_is_answered_with_an_alert_and_the_end() {
+    let net = SimNet::new(1, Faults::NONE);
+    let (mut stage, figures) = stage(&net, 2);
+    let mut server = Server::default();
+    let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+    clients[0].say(b"hello");
+    run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+        clients[0].got == b"hello"
+    });
+    net.write(
+        clients[0].peer,
+        &[
+            23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+        ],
+    );
+    run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+        clients[0].error.is_some()
+    });
+    let error = clients[0].error.clone().expect("just seen");
+    let expected = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
+    assert_eq!(error, expected);
+    assert_eq!(figures.broken.load(Relaxed), 1);
+}
+
+#[test]
+fn a_connection_changes_its_owner_between_any_two_bytes() {
+    for seed in 0..30 {
+        let net = SimNet::new(seed, rough(seed));
+        let (mut first, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+        clients[0].say(b"hello");
+        let greeted = |clients: &[Client], server: &Server| {
+            clients[0].got == b"hello" && server.open.values().all(|echo| echo.owed.is_empty())
+        };
+        run(&net, &mut first, &mut server, &mut clients, greeted);
+        let more = vec![7; 3_000];
+        clients[0].say(&more);
+        clients[0].turn(&net);
+        // The first owner reads some of it, and answers nothing.
+        let mut completions = Completions::new();
+        let mut read = Vec::new();
+        for _ in 0..seed % 7 {
+            first
+                .wait(Some(Duration::ZERO), &mut completions)
+                .expect("a wait");
+            for completion in &completions.list {
+                if let Completion::Received { range, .. } = completion {
+                    read.extend_from_slice(&completions.buffer[range.clone()]);
+                }
+            }
+        }
+        let (_, echo) = server.open.pop_first().expect("a connection");
+        let carried = first.transfer(echo.socket, echo.token).expect("no fault");
+        assert!(carried.tls.is_some());
+        let (mut second, figures) = stage(&net, 2);
+        second.accept(false);
+        let socket = second.adopt(carried).expect("room");
+        let mut other = Server::default();
+        other.enter(&mut second, socket, read);
+        run(&net, &mut second, &mut other, &mut clients, |clients, _| {
+            clients[0].got.len() == clients[0].sent.len()
+        });
+        assert_eq!(clients[0].got, clients[0].sent, "seed {seed}");
+        assert_eq!(figures.open.load(Relaxed), 1);
+    }
+}
+
+#[test]
+fn connections_without_tls_pass_as_they_are() {
+    let net = SimNet::new(1, Faults::NONE);
+    let mut plain = TlsStage::plain(net.reactor(100));
+    plain.accept(true);
+    let (mut other, _) = stage(&net, 2);
+    other.accept(false);
+    let mut server = Server::default();
+    let peer = net.connect();
+    net.write(peer, b"hello");
+    let mut got = Vec::new();
+    for _ in 0..20 {
+        server.turn(&mut plain);
+        got.extend(net.read(peer));
+    }
+    if got.is_empty() {
+        // It was sent to the other listener, which accepts nothing.
+        return;
+    }
+    assert_eq!(got, b"hello");
+    let (_, echo) = server.open.pop_first().expect("a connection");
+    let Carried { handle, tls } = plain.transfer(echo.socket, echo.token).expect("no fault");
+    assert!(tls.is_none());
+    let socket = other.adopt(Carried::plain(handle)).expect("room");
+    let mut later = Server::default();
+    later.enter(&mut other, socket, b" again".to_vec());
+    later.turn(&mut other);
+    assert_eq!(net.read(peer), b" again");
+}
+
+#[test]
+fn slow_signatures_are_made_on_other_threads_and_nothing_is_lost() {
+    let workers = Workers::start(2).expect("threads");
+    for seed in 0..20 {
+        let net = SimNet::new(seed, rough(seed));
+        let (mut stage, figures) = stage_with(&net, 4, Some(workers.clone()));
+        let mut server = Server::default();
+        let mut clients: Vec<Client> = (0..6)
+            .map(|_| Client::new(&net, client(&[&version::TLS13])))
+            .collect();
+        // What follows the handshake at once, and one who goes while a thread works for him.
+        for client in &mut clients {
+            client.say(&[1; 30_000]);
+        }
+        let gone = net.connect();
+        net.write(gone, &[22, 3, 1, 0, 1, 1]);
+        net.reset(gone);
+        let is_whole = |client: &Client| client.got.len() == client.sent.len();
+        while !clients.iter().all(is_whole) {
+            for client in &mut clients {
+                client.turn(&net);
+            }
+            server.turn(&mut stage);
+            std::thread::yield_now();
+        }
+        assert!(clients.iter().all(|client| client.got == client.sent));
+        assert_eq!(figures.full.load(Relaxed), 6, "seed {seed}");
+    }
+}
