@@ -74,11 +74,13 @@ pub enum CloseReason {
     Stalled,
     /// A statement about the connection's own records does not hold: a fault of the server.
     Defect,
+    /// Its TLS failed: in the handshake, or by a record behind it. An alert has said why.
+    Tls,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -111,6 +113,7 @@ impl CloseReason {
         Self::Answered,
         Self::Stalled,
         Self::Defect,
+        Self::Tls,
     ];
 
     /// Whether the server ends a connection of its own judgement, for something that its operator or the client's maker can mend.
@@ -170,6 +173,7 @@ impl CloseReason {
             Self::Answered => "answered",
             Self::Stalled => "stalled",
             Self::Defect => "defect",
+            Self::Tls => "tls",
         }
     }
 
@@ -178,9 +182,12 @@ impl CloseReason {
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
-            Self::Client | Self::Reset | Self::HandedOver | Self::Refused | Self::Answered => {
-                CloseCode::NORMAL.0
-            }
+            Self::Client
+            | Self::Reset
+            | Self::HandedOver
+            | Self::Refused
+            | Self::Answered
+            | Self::Tls => CloseCode::NORMAL.0,
             Self::SlowConsumer | Self::Stalled => DisconnectCode::Slow.code(),
             Self::Overloaded | Self::Full => CloseCode::TRY_AGAIN.0,
             Self::Protocol => CloseCode::PROTOCOL_ERROR.0,
@@ -211,7 +218,12 @@ impl CloseReason {
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Client | Self::Reset | Self::HandedOver | Self::Refused | Self::Answered => "",
+            Self::Client
+            | Self::Reset
+            | Self::HandedOver
+            | Self::Refused
+            | Self::Answered
+            | Self::Tls => "",
             Self::SlowConsumer => {
                 "slow consumer: read faster, or subscribe to less; then reconnect"
             }

@@ -2,12 +2,13 @@
 //!
 //! A shard may have a descriptor table of its own, so a descriptor's number means nothing to another thread. Each shard
 //! has a socket pair; a connection travels over it as SCM_RIGHTS, together with the bytes already read from it and what is known
-//! of where it comes from.
+//! of where it comes from. What protects a connection with TLS stays in the process: the message names it by a number.
 //!
 //! A connection that the pair has taken is answered. A shard that ends stops its end's receiving first: a later connection is
 //! refused to the sender. Then it answers those that wait.
 
 use myriad_shard::{HandOver, HandedBack, Mesh, Origin, TokenBucket, TurnedAway};
+use myriad_tls_stage::{Carried, Connection};
 use myriad_wire::http::write_response;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -16,13 +17,14 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
     recvmsg, sendmsg, shutdown, socketpair,
 };
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -37,11 +39,13 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Time for a shard to make room for a connection that goes back.
 const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is in front of the received bytes of each message: flags, an address, as IPv6, then what is left of the rate of reads. A
-/// message without a byte would look like the end of the socket.
-const HEADER_BYTES: usize = 25;
+/// What is in front of the received bytes of each message: flags, an address, as IPv6, what is left of the rate of reads, then the number
+/// of the TLS. A message without a byte would look like the end of the socket.
+const HEADER_BYTES: usize = 33;
 /// Where the rate begins.
 const READS_AT: usize = 17;
+/// Where the number of the TLS begins.
+const TLS_AT: usize = 25;
 /// A flag: [`Origin::is_named`].
 const IS_NAMED: u8 = 1;
 /// A flag: [`Origin::is_counted`].
@@ -50,22 +54,54 @@ const IS_COUNTED: u8 = 2;
 const HAS_READ: u8 = 4;
 /// A flag: there is an address.
 const HAS_ADDRESS: u8 = 8;
+/// A flag: there is TLS.
+const HAS_TLS: u8 = 16;
 
 /// A connection that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// The socket.
-    pub(crate) descriptor: OwnedFd,
+    /// The socket, and what protects it.
+    pub(crate) carried: Carried<OwnedFd>,
     /// What was read from it before.
     pub(crate) received: Vec<u8>,
     /// What its shard knows beside that.
     pub(crate) origin: Origin,
 }
 
+/// The TLS of connections that are on their way between two threads, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OnTheWay(Arc<Mutex<Numbered>>);
+
+#[derive(Debug, Default)]
+struct Numbered {
+    next: u64,
+    connections: HashMap<u64, Box<Connection>>,
+}
+
+impl OnTheWay {
+    fn numbered(&self) -> MutexGuard<'_, Numbered> {
+        // A thread that panicked here has left the map whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, connection: Box<Connection>) -> u64 {
+        let mut numbered = self.numbered();
+        let number = numbered.next;
+        numbered.next += 1;
+        numbered.connections.insert(number, connection);
+        number
+    }
+
+    fn take(&self, number: u64) -> Option<Box<Connection>> {
+        self.numbered().connections.remove(&number)
+    }
+}
+
 /// The shard's end.
 #[derive(Debug)]
 pub(crate) struct Sender {
     socket: Arc<OwnedFd>,
+    on_the_way: OnTheWay,
     /// For what comes back; empty until something does.
     buffer: Vec<u8>,
 }
@@ -75,6 +111,7 @@ pub(crate) struct Sender {
 pub(crate) struct Receiver {
     /// A sequenced-packet socket; the runtime's type for datagrams only watches it for us.
     socket: Arc<UnixDatagram>,
+    on_the_way: OnTheWay,
     buffer: Vec<u8>,
 }
 
@@ -89,29 +126,52 @@ pub(crate) struct WayBack {
 #[derive(Debug)]
 struct ShardEnd {
     socket: Arc<UnixDatagram>,
+    on_the_way: OnTheWay,
     /// Connections that it was sent.
     sent: AtomicU64,
 }
 
 /// Both ends of one shard's pair.
-pub(crate) fn pair() -> io::Result<(Sender, OwnedFd)> {
+pub(crate) fn pair() -> io::Result<(Sender, FarEnd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // As many connections on their way as the kernel allows: a burst of strangers must not turn a probe away. The
     // kernel cuts it to net.core.wmem_max.
+    let on_the_way = OnTheWay::default();
     for end in [&near, &far] {
         set_socket_send_buffer_size(end, SEND_BUFFER_BYTES)?;
     }
     Ok((
         Sender {
             socket: Arc::new(near),
+            on_the_way: on_the_way.clone(),
             buffer: Vec::new(),
         },
-        far,
+        FarEnd {
+            socket: far,
+            on_the_way,
+        },
     ))
 }
 
-fn header(origin: Origin) -> [u8; HEADER_BYTES] {
+/// What the control plane makes its end of.
+#[derive(Debug)]
+pub(crate) struct FarEnd {
+    socket: OwnedFd,
+    on_the_way: OnTheWay,
+}
+
+#[cfg(test)]
+impl FarEnd {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            on_the_way: self.on_the_way.clone(),
+        })
+    }
+}
+
+fn header(origin: Origin, tls: Option<u64>) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     if let Some(address) = origin.address {
         header[0] |= HAS_ADDRESS;
@@ -121,11 +181,13 @@ fn header(origin: Origin) -> [u8; HEADER_BYTES] {
         };
         header[1..READS_AT].copy_from_slice(&address.octets());
     }
-    header[READS_AT..].copy_from_slice(&origin.reads.to_bits().to_ne_bytes());
+    header[READS_AT..TLS_AT].copy_from_slice(&origin.reads.to_bits().to_ne_bytes());
+    header[TLS_AT..].copy_from_slice(&tls.unwrap_or_default().to_ne_bytes());
     let flags = [
         (origin.is_named, IS_NAMED),
         (origin.is_counted, IS_COUNTED),
         (origin.has_read, HAS_READ),
+        (tls.is_some(), HAS_TLS),
     ];
     for (_, flag) in flags.into_iter().filter(|(is_set, _)| *is_set) {
         header[0] |= flag;
@@ -133,25 +195,45 @@ fn header(origin: Origin) -> [u8; HEADER_BYTES] {
     header
 }
 
-fn read_header(header: [u8; HEADER_BYTES]) -> Origin {
+fn read_header(header: [u8; HEADER_BYTES]) -> (Origin, Option<u64>) {
     let (flags, rest) = (header[0], &header[1..]);
-    let (address, reads) = rest.split_first_chunk::<16>().expect("an address");
+    let (address, rest) = rest.split_first_chunk::<16>().expect("an address");
     let address = IpAddr::from(Ipv6Addr::from(*address)).to_canonical();
-    let reads = u64::from_ne_bytes(reads.try_into().expect("eight bytes"));
-    Origin {
+    let (reads, tls) = rest.split_first_chunk::<8>().expect("a rate");
+    let reads = u64::from_ne_bytes(*reads);
+    let tls = u64::from_ne_bytes(tls.try_into().expect("eight bytes"));
+    let origin = Origin {
         address: (flags & HAS_ADDRESS != 0).then_some(address),
         is_named: flags & IS_NAMED != 0,
         is_counted: flags & IS_COUNTED != 0,
         has_read: flags & HAS_READ != 0,
         reads: TokenBucket::from_bits(reads),
-    }
+    };
+    (origin, (flags & HAS_TLS != 0).then_some(tls))
 }
 
+/// Sends a connection. Its TLS stays with the caller if that fails.
 fn send_message(
+    socket: BorrowedFd<'_>,
+    on_the_way: &OnTheWay,
+    carried: &mut Carried<impl AsFd>,
+    received: &[u8],
+    origin: Origin,
+) -> io::Result<()> {
+    let number = carried.tls.take().map(|tls| on_the_way.put(tls));
+    let sent = send_numbered(socket, carried.handle.as_fd(), received, origin, number);
+    if sent.is_err() {
+        carried.tls = number.and_then(|number| on_the_way.take(number));
+    }
+    sent
+}
+
+fn send_numbered(
     socket: BorrowedFd<'_>,
     descriptor: BorrowedFd<'_>,
     received: &[u8],
     origin: Origin,
+    tls: Option<u64>,
 ) -> io::Result<()> {
     if received.len() > RECEIVED_BYTES_MAX {
         return Err(Errno::MSGSIZE.into());
@@ -161,7 +243,7 @@ fn send_message(
     let rights = [descriptor];
     let fits = ancillary.push(SendAncillaryMessage::ScmRights(&rights));
     assert!(fits, "the space is made for one descriptor");
-    let header = header(origin);
+    let header = header(origin, tls);
     let parts = [IoSlice::new(&header), IoSlice::new(received)];
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     sendmsg(socket, &parts, &mut ancillary, flags)?;
@@ -176,7 +258,11 @@ enum Message {
 }
 
 /// Receives one message into a buffer of [`HEADER_BYTES`] and [`RECEIVED_BYTES_MAX`].
-fn receive_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Message> {
+fn receive_message(
+    socket: BorrowedFd<'_>,
+    on_the_way: &OnTheWay,
+    buffer: &mut [u8],
+) -> io::Result<Message> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -197,16 +283,18 @@ fn receive_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Mess
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    let Some(descriptor) = descriptor else {
-        return Ok(Message::Lost);
-    };
     let (header, content) = buffer[..received.bytes]
         .split_first_chunk()
         .expect("the sender begins with a header");
+    let (origin, tls) = read_header(*header);
+    let tls = tls.and_then(|number| on_the_way.take(number));
+    let Some(handle) = descriptor else {
+        return Ok(Message::Lost);
+    };
     Ok(Message::Arrived(Arrival {
-        descriptor,
+        carried: Carried { handle, tls },
         received: content.to_vec(),
-        origin: read_header(*header),
+        origin,
     }))
 }
 
@@ -215,11 +303,21 @@ fn buffer() -> Vec<u8> {
 }
 
 /// Answers 503, as far as the socket takes it at once: an answer this short fits any socket that has been read so far.
-fn turn_away(handle: &OwnedFd, sentence: &str) {
+fn turn_away(carried: &mut Carried<OwnedFd>, sentence: &str) {
     let mut response = Vec::with_capacity(256);
     write_response(&mut response, 503, &[("retry-after", "1")], sentence);
+    if let Some(tls) = &mut carried.tls {
+        let mut sealed = tls.output().to_vec();
+        if !tls.seal(&response, &mut sealed) {
+            return;
+        }
+        tls.note_sent(tls.output().len());
+        tls.say_goodbye();
+        sealed.extend_from_slice(tls.output());
+        response = sealed;
+    }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let _ = rustix::net::send(handle, &response, flags);
+    let _ = rustix::net::send(&carried.handle, &response, flags);
 }
 
 impl Sender {
@@ -237,26 +335,32 @@ impl Sender {
         if self.buffer.is_empty() {
             self.buffer = buffer();
         }
-        receive_message(self.socket.as_fd(), &mut self.buffer)
+        receive_message(self.socket.as_fd(), &self.on_the_way, &mut self.buffer)
     }
 }
 
-impl HandOver<OwnedFd> for Sender {
+impl HandOver<Carried<OwnedFd>> for Sender {
     /// A full socket refuses: hundreds of connections wait for the control plane already, and a shard never waits. The
     /// client is answered 503.
-    fn hand_over(&mut self, handle: OwnedFd, received: &[u8], origin: Origin) -> io::Result<()> {
-        let sent = send_message(self.socket.as_fd(), handle.as_fd(), received, origin);
+    fn hand_over(
+        &mut self,
+        mut handle: Carried<OwnedFd>,
+        received: &[u8],
+        origin: Origin,
+    ) -> io::Result<()> {
+        let (socket, on_the_way) = (self.socket.as_fd(), &self.on_the_way);
+        let sent = send_message(socket, on_the_way, &mut handle, received, origin);
         sent.inspect_err(|_| {
             let sentence =
                 "The server has more requests than it keeps up with: try again after a pause.";
-            turn_away(&handle, sentence);
+            turn_away(&mut handle, sentence);
         })
     }
 
-    fn take_back(&mut self) -> Option<HandedBack<OwnedFd>> {
+    fn take_back(&mut self) -> Option<HandedBack<Carried<OwnedFd>>> {
         match self.receive() {
             Ok(Message::Arrived(arrival)) => Some(HandedBack {
-                handle: arrival.descriptor,
+                handle: arrival.carried,
                 received: arrival.received,
                 origin: arrival.origin,
             }),
@@ -264,8 +368,8 @@ impl HandOver<OwnedFd> for Sender {
         }
     }
 
-    fn turn_away(&mut self, handle: OwnedFd, why: TurnedAway) {
-        turn_away(&handle, why.sentence());
+    fn turn_away(&mut self, mut handle: Carried<OwnedFd>, why: TurnedAway) {
+        turn_away(&mut handle, why.sentence());
     }
 }
 
@@ -276,9 +380,9 @@ impl Drop for Sender {
         let _ = shutdown(&self.socket, Shutdown::Read);
         while let Ok(message) = self.receive() {
             match message {
-                Message::Arrived(arrival) => {
+                Message::Arrived(mut arrival) => {
                     turn_away(
-                        &arrival.descriptor,
+                        &mut arrival.carried,
                         "The server is shutting down: reconnect.",
                     );
                 }
@@ -291,10 +395,11 @@ impl Drop for Sender {
 
 impl Receiver {
     /// The control plane's end of a pair; call it inside the runtime.
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        let socket = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(socket))?;
+    pub(crate) fn new(end: FarEnd) -> io::Result<Self> {
+        let socket = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(end.socket))?;
         Ok(Self {
             socket: Arc::new(socket),
+            on_the_way: end.on_the_way,
             buffer: buffer(),
         })
     }
@@ -308,7 +413,7 @@ impl Receiver {
         loop {
             self.socket.readable().await?;
             let message = self.socket.try_io(Interest::READABLE, || {
-                receive_message(self.socket.as_fd(), &mut self.buffer)
+                receive_message(self.socket.as_fd(), &self.on_the_way, &mut self.buffer)
             });
             if message
                 .as_ref()
@@ -332,6 +437,7 @@ impl WayBack {
     pub(crate) fn new(receivers: &[Receiver], mesh: Mesh) -> Self {
         let end = |receiver: &Receiver| ShardEnd {
             socket: Arc::clone(&receiver.socket),
+            on_the_way: receiver.on_the_way.clone(),
             sent: AtomicU64::new(0),
         };
         Self {
@@ -343,10 +449,10 @@ impl WayBack {
     /// Hands a connection to the shard that has the most room. What takes it, answers it.
     ///
     /// # Errors
-    /// No shard takes it: all have ended, or are far behind.
+    /// No shard takes it: all have ended, or are far behind. Its TLS is still there.
     pub(crate) async fn hand_back(
         &self,
-        descriptor: BorrowedFd<'_>,
+        carried: &mut Carried<impl AsFd>,
         received: &[u8],
         origin: Origin,
     ) -> io::Result<()> {
@@ -355,7 +461,7 @@ impl WayBack {
             let mut full = None;
             for shard in self.by_load() {
                 let end = &self.ends[shard];
-                match end.try_send(descriptor, received, origin) {
+                match end.try_send(carried, received, origin) {
                     Ok(()) => {
                         end.sent.fetch_add(1, Relaxed);
                         self.mesh.hand_back(shard);
@@ -400,12 +506,13 @@ impl fmt::Debug for WayBack {
 impl ShardEnd {
     fn try_send(
         &self,
-        descriptor: BorrowedFd<'_>,
+        carried: &mut Carried<impl AsFd>,
         received: &[u8],
         origin: Origin,
     ) -> io::Result<()> {
         self.socket.try_io(Interest::WRITABLE, || {
-            send_message(self.socket.as_fd(), descriptor, received, origin)
+            let (socket, on_the_way) = (self.socket.as_fd(), &self.on_the_way);
+            send_message(socket, on_the_way, carried, received, origin)
         })
     }
 }
@@ -439,7 +546,7 @@ mod tests {
         ] {
             let (mut client, accepted) = connection();
             sender
-                .hand_over(accepted.into(), received, Origin::default())
+                .hand_over(Carried::plain(accepted.into()), received, Origin::default())
                 .unwrap();
             client.write_all(b"rest").unwrap();
             let arrival = runtime().block_on(async {
@@ -452,7 +559,7 @@ mod tests {
             });
             assert_eq!(arrival.received, received);
             let mut rest = [0; 4];
-            TcpStream::from(arrival.descriptor)
+            TcpStream::from(arrival.carried.handle)
                 .read_exact(&mut rest)
                 .unwrap();
             assert_eq!(&rest, b"rest");
@@ -467,7 +574,11 @@ mod tests {
             let (client, accepted) = connection();
             clients.push(client);
             if sender
-                .hand_over(accepted.into(), &[0; 4096], Origin::default())
+                .hand_over(
+                    Carried::plain(accepted.into()),
+                    &[0; 4096],
+                    Origin::default(),
+                )
                 .is_err()
             {
                 break;
@@ -488,7 +599,7 @@ mod tests {
         let (_client, accepted) = connection();
         let error = sender
             .hand_over(
-                accepted.into(),
+                Carried::plain(accepted.into()),
                 &[0; RECEIVED_BYTES_MAX + 1],
                 Origin::default(),
             )
@@ -545,7 +656,7 @@ mod tests {
             let way = WayBack::new(&receivers, mesh.clone());
             for origin in origins {
                 let (_client, socket) = connection();
-                way.hand_back(socket.as_fd(), b"GET /raw", origin)
+                way.hand_back(&mut Carried::plain(socket.as_fd()), b"GET /raw", origin)
                     .await
                     .unwrap();
             }
@@ -573,9 +684,11 @@ mod tests {
             let receiver = Receiver::new(far).unwrap();
             let way = WayBack::new(&[receiver], mesh());
             let origin = Origin::default();
-            way.hand_back(socket.as_fd(), b"", origin).await.unwrap();
+            way.hand_back(&mut Carried::plain(socket.as_fd()), b"", origin)
+                .await
+                .unwrap();
             drop((socket, shard));
-            way.hand_back(late_socket.as_fd(), b"", origin)
+            way.hand_back(&mut Carried::plain(late_socket.as_fd()), b"", origin)
                 .await
                 .unwrap_err()
         });
@@ -597,7 +710,10 @@ mod tests {
             let origin = Origin::default();
             let mut sent = 0;
             let error = loop {
-                match way.hand_back(socket.as_fd(), &[0; 4096], origin).await {
+                match way
+                    .hand_back(&mut Carried::plain(socket.as_fd()), &[0; 4096], origin)
+                    .await
+                {
                     Ok(()) => sent += 1,
                     Err(error) => break error,
                 }
@@ -605,7 +721,9 @@ mod tests {
             };
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             while shard.take_back().is_some() {}
-            way.hand_back(socket.as_fd(), b"", origin).await.unwrap();
+            way.hand_back(&mut Carried::plain(socket.as_fd()), b"", origin)
+                .await
+                .unwrap();
             sent
         });
         assert!(sent > 10, "{sent}");

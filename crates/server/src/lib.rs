@@ -29,6 +29,7 @@ mod said;
 mod server;
 mod shards;
 mod signals;
+mod tls;
 mod webhooks;
 
 #[doc(hidden)]
@@ -81,6 +82,9 @@ pub fn run(config: Config, sources: Sources, log: SetLog) -> Result<(), ServerEr
         said::say(format, &words);
     }
     said::say(format, &server.ready_line());
+    if let Some(line) = server.tls_line() {
+        said::say(format, &line);
+    }
     if let Some(line) = server.page_line() {
         said::say(format, &line);
     }

@@ -4,7 +4,9 @@ use crate::announce::announce;
 use crate::auth::Authority;
 use crate::broker::Broker;
 use crate::config::Config;
-use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Shards, Source, Stage};
+use crate::control::{
+    self, Admission, ClientStream, Control, REFUSALS_MAX, Rules, Shards, Source, Stage,
+};
 use crate::debug_log::{DebugLog, run_sentence};
 use crate::error::ServerError;
 use crate::handover::{Arrival, Receiver, WayBack};
@@ -12,17 +14,18 @@ use crate::mailbox::{Letters, ShardEvent, ThroughMailbox, mailbox};
 use crate::nodes;
 use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
-    self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
+    self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, LaunchTls, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,
 };
+use crate::tls;
 use crate::webhooks::Webhooks;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
 use myriad_shard::{ClientIds, Epoch, LogSettings, Mesh, ShardRequests};
+use myriad_tls_stage::Workers;
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -37,6 +40,9 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    tls_address: Option<SocketAddr>,
+    /// Whom the certificates name, for the line at the start.
+    certificates: Option<String>,
     internal_address: Option<SocketAddr>,
     driver: Driver,
     shards: usize,
@@ -69,11 +75,18 @@ impl Stop {
 struct Assembly {
     config: Config,
     plan: Plan,
-    held: HeldAddress,
+    held: Held,
     internal: Option<TcpListener>,
     key: Option<Arc<str>>,
     stage: watch::Sender<Stage>,
     reloads: Reloads,
+}
+
+/// The addresses of clients, ours alone until every shard listens.
+#[derive(Debug)]
+struct Held {
+    plain: HeldAddress,
+    tls: Option<HeldAddress>,
 }
 
 impl Server {
@@ -90,6 +103,11 @@ impl Server {
         tracing::info!("memory: {}", config.memory);
         let plan = plan(&config)?;
         let held = HeldAddress::take(config.listen, "listen")?;
+        let tls_listen = config.tls.as_ref().map(|tls| tls.listen);
+        let held_tls = tls_listen.map(|address| HeldAddress::take(address, "tls-listen"));
+        let held_tls = held_tls.transpose()?;
+        let tls_address = held_tls.as_ref().map(HeldAddress::address);
+        let certificates = config.tls.as_ref().map(|tls| tls::sentence(&tls.loaded));
         let internal = config.internal_listen.map(listen_internally).transpose()?;
         let key = control::decide_key(&config.api.lone)
             .map_err(ServerError::system("make an API key"))?;
@@ -109,7 +127,10 @@ impl Server {
         let assembly = Assembly {
             config,
             plan,
-            held,
+            held: Held {
+                plain: held,
+                tls: held_tls,
+            },
             internal,
             key: key.clone(),
             stage: stage.clone(),
@@ -119,6 +140,8 @@ impl Server {
         let (driver, shards) = (plan.driver, plan.shards);
         Ok(Self {
             address,
+            tls_address,
+            certificates,
             internal_address,
             driver,
             shards,
@@ -135,6 +158,18 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where clients connect with TLS, if they may.
+    #[must_use]
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_address
+    }
+
+    /// The line that says where clients connect with TLS, and with which certificates.
+    pub(crate) fn tls_line(&self) -> Option<String> {
+        let (address, certificates) = (self.tls_address?, self.certificates.as_ref()?);
+        Some(format!("TLS on {address} for {certificates}"))
     }
 
     /// Where the control plane listens, when it has an address of its own.
@@ -325,27 +360,27 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
             broker: broker.as_ref().map(Broker::tasks),
         },
     );
-    let driver = plan.driver.name();
-    let control = Control::new(
+    let mut control = Control::new(
         &config,
         mesh.clone(),
         tokens,
         key,
-        driver,
+        plan.driver.name(),
         stage.subscribe(),
         broker.as_ref().map(Broker::cluster),
     )?;
+    let tls = begin_tls(&config, &mut control, held.tls.as_ref(), plan.shards)?;
     let control = Arc::new(control);
     let webhooks = start_webhooks(&config, &control)?;
     let launch = Launch {
         plan,
-        address: held.address(),
+        address: held.plain.address(),
         send_buffer_bytes: config.send_buffer_bytes,
         settings: control.settings(&config),
         wakers,
+        tls,
     };
-    let descriptor = broker.as_ref().map(Broker::raw);
-    let started = shards::start(launch, &mesh, &mailbox, descriptor);
+    let started = shards::start(launch, &mesh, &mailbox, broker.as_ref().map(Broker::raw));
     // If one shard did not start, those that did must not stay.
     let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
     if let Some(broker) = &mut broker {
@@ -378,6 +413,33 @@ fn start_webhooks(config: &Config, control: &Control) -> Result<Option<Webhooks>
     }
     Ok(webhooks)
 }
+
+/// Makes what shards need for clients with TLS, and follows its files.
+fn begin_tls(
+    config: &Config,
+    control: &mut Control,
+    held: Option<&HeldAddress>,
+    shards: usize,
+) -> Result<Option<LaunchTls>, ServerError> {
+    let (Some(settings), Some(held)) = (&config.tls, held) else {
+        return Ok(None);
+    };
+    // As many as may be busy beside the shards without taking more than half of the machine.
+    let workers = Workers::start(shards.min(WORKERS_MAX));
+    let workers = workers.map_err(ServerError::system("start a thread"))?;
+    let running = control.begin_tls(settings, shards);
+    let launch = LaunchTls {
+        address: held.address(),
+        current: running.current.clone(),
+        workers,
+        figures: Arc::clone(&running.figures),
+    };
+    tokio::spawn(tls::follow(running));
+    Ok(Some(launch))
+}
+
+/// Threads that make handshakes with slow signatures.
+const WORKERS_MAX: usize = 8;
 
 /// Becomes one of the nodes of a cluster.
 async fn join_cluster(control: &Arc<Control>) {
@@ -433,7 +495,7 @@ struct Supervisor {
     control: Arc<Control>,
     stage: watch::Sender<Stage>,
     /// Until every shard listens.
-    held: Option<HeldAddress>,
+    held: Option<Held>,
     internal: Option<TcpListener>,
     ready: Option<SyncSender<()>>,
 }
@@ -719,10 +781,10 @@ async fn receive(mut receiver: Receiver, admission: Admission) {
         // What goes wrong with one connection (no memory, no epoll watch left) must not cut its shard off.
         let admitted = match receiver.receive().await {
             Ok(Some(Arrival {
-                descriptor,
+                carried,
                 received,
                 origin,
-            })) => registered(descriptor).map(|stream| {
+            })) => ClientStream::take(carried).map(|stream| {
                 admission.admit(stream, Source::Shard { received, origin });
             }),
             Ok(None) => return,
@@ -742,17 +804,11 @@ async fn receive(mut receiver: Receiver, admission: Admission) {
     }
 }
 
-fn registered(descriptor: OwnedFd) -> io::Result<tokio::net::TcpStream> {
-    let stream = TcpStream::from(descriptor);
-    stream.set_nonblocking(true)?;
-    tokio::net::TcpStream::from_std(stream)
-}
-
 /// Accepts on the control plane's own address.
 async fn accept(listener: tokio::net::TcpListener, admission: Admission) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => admission.admit(stream, Source::Listener),
+            Ok((stream, _)) => admission.admit(ClientStream::plain(stream), Source::Listener),
             Err(error) => {
                 tracing::warn!("cannot accept on the internal address: {error}");
                 tokio::time::sleep(PAUSE).await;

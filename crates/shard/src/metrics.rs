@@ -65,6 +65,24 @@ impl Distribution {
     }
 }
 
+/// One counter for each of [`CLOSE_REASONS`].
+#[derive(Debug)]
+pub struct Closes([Count; CLOSE_REASONS.len()]);
+
+impl Default for Closes {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Count::default()))
+    }
+}
+
+impl std::ops::Index<usize> for Closes {
+    type Output = Count;
+
+    fn index(&self, reason: usize) -> &Count {
+        &self.0[reason]
+    }
+}
+
 /// One shard's figures. Counters only grow; gauges say so.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -161,7 +179,7 @@ pub struct Metrics {
     /// Pings sent.
     pub pings: Count,
     /// Connections ended, by [`CLOSE_REASONS`].
-    pub closes: [Count; CLOSE_REASONS.len()],
+    pub closes: Closes,
     /// Gauge: distinct filters of tags that subscriptions have.
     pub filters: Count,
     /// Publications that were compared with a filter: once for each distinct one in a slice of a delivery.

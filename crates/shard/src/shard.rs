@@ -370,7 +370,7 @@ impl<R: Reactor> Shard<R> {
 
     fn handle_completion(&mut self, completion: &Completion, buffer: &mut [u8], now: Now) {
         match *completion {
-            Completion::Accepted { socket } => self.handle_accepted(socket, now),
+            Completion::Accepted { socket, .. } => self.handle_accepted(socket, now),
             Completion::AcceptPaused { errno: _ } => {
                 hit!(AcceptPaused);
                 self.metrics().accept_pauses.add(1);
@@ -389,6 +389,12 @@ impl<R: Reactor> Shard<R> {
             Completion::Failed { token, errno: _ } => {
                 if let Some(key) = self.find(token, Happening::Failed) {
                     self.handle_failed(key, now);
+                }
+            }
+            Completion::Refused { token } => {
+                if let Some(key) = self.find(token, Happening::Failed) {
+                    // What follows the answer that it was given is our FIN.
+                    self.close_after_queue(key, CloseReason::Tls, now);
                 }
             }
             Completion::Writable { token } => {

@@ -22,6 +22,7 @@ mod remarks;
 mod secrets;
 mod sources;
 mod tables;
+mod tls;
 mod tokens;
 mod webhooks;
 mod written;
@@ -53,6 +54,7 @@ use crate::auth::TokenRules;
 use crate::broker::BrokerSettings;
 use crate::machine::Machine;
 use crate::proxy::ApplicationSettings;
+use crate::tls::TlsSettings;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
 use myriad_shard::{
     Mesh, Namespaces, OriginPattern, OwnHosts, ProcessLimits, ReaderSettings, Settings, Transports,
@@ -243,6 +245,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where the control plane listens, when it is not reached through `listen`.
     pub internal_listen: Option<SocketAddr>,
+    /// TLS of the server's own port, if there is some.
+    pub tls: Option<TlsSettings>,
     /// Client connections, all shards together.
     pub max_connections: u64,
     /// Which driver.
@@ -404,7 +408,10 @@ impl Options {
         remarks.extend(self.webhooks.iter().flat_map(WebhooksTable::remarks));
         remarks.extend(self.proxy_remarks());
         remarks.extend(self.broker_remarks());
+        let tls = self.tls(listen)?;
+        remarks.extend(self.tls_remarks(tls.as_ref()));
         Ok(Config {
+            tls,
             machine: machine.clone(),
             listen,
             internal_listen: self.internal_listen,

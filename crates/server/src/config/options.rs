@@ -4,6 +4,7 @@ use super::api::HttpApiTable;
 use super::log::{LogFilter, LogFormat};
 use super::proxy_tables::{ProxyTable, RpcTable};
 use super::tables::{ChannelTable, ClientTable, TransportTable, parsed_option_list};
+use super::tls::TlsTable;
 use super::webhooks::WebhooksTable;
 use super::written::Written;
 use super::{ConfigError, address, refuse};
@@ -36,6 +37,31 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
     #[serde(deserialize_with = "address::deserialize")]
     pub internal_listen: Option<SocketAddr>,
+
+    /// An address at which clients speak TLS, beside listen; needs tls-certificate and tls-key
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
+    #[serde(deserialize_with = "address::deserialize")]
+    pub tls_listen: Option<SocketAddr>,
+
+    /// A file with our certificate and those that sign it (PEM); read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// A file with the private key of tls-certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// A file with the certificates (PEM) that sign those of clients
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Whether clients have to show a certificate of tls-client-ca: none, optional or required
+    #[arg(long, value_name = "WORD")]
+    pub tls_client_auth: Option<String>,
+
+    /// The oldest version of TLS that clients may speak: 1.2 or 1.3
+    #[arg(long, value_name = "VERSION")]
+    pub tls_min_version: Option<String>,
 
     /// Client connections to hold at most; more are answered 503
     #[arg(long, value_name = "COUNT")]
@@ -216,6 +242,10 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 
+    /// Certificates for several names; only in the file.
+    #[arg(skip)]
+    pub tls: Option<TlsTable>,
+
     /// What channels may do; only in the file.
     #[arg(skip)]
     pub channel: Option<ChannelTable>,
@@ -357,6 +387,13 @@ impl Options {
         Self {
             listen: self.listen.or(other.listen),
             internal_listen: self.internal_listen.or(other.internal_listen),
+            tls_listen: self.tls_listen.or(other.tls_listen),
+            tls_certificate: self.tls_certificate.or(other.tls_certificate),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
+            tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
+            tls_min_version: self.tls_min_version.or(other.tls_min_version),
+            tls: self.tls.or(other.tls),
             max_connections: self.max_connections.or(other.max_connections),
             driver: self.driver.or(other.driver),
             shards: self.shards.or(other.shards),
@@ -427,6 +464,7 @@ impl Options {
         Self {
             listen: running.listen,
             internal_listen: running.internal_listen,
+            tls_listen: running.tls_listen,
             max_connections: running.max_connections,
             driver: running.driver,
             shards: running.shards,

@@ -1,5 +1,6 @@
 //! The way in to the control plane: from the shards, and from its own listener.
 
+use super::client_stream::ClientStream;
 use super::connection::{Return, Service, linger};
 use super::error::Refusal;
 use super::inbound::{Asked, Inbound};
@@ -12,7 +13,6 @@ use axum::http::StatusCode;
 use myriad_shard::{Origin, ShardRequests};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Connections that are being told that there are too many; more are closed without a word.
@@ -77,7 +77,7 @@ impl Admission {
     }
 
     /// Serves the connection in a task of its own, or tells it that there are too many.
-    pub(crate) fn admit(&self, stream: TcpStream, source: Source) {
+    pub(crate) fn admit(&self, stream: ClientStream, source: Source) {
         let mut service = self.service.clone();
         let (received, back) = match source {
             Source::Shard { received, origin } => {
@@ -117,7 +117,7 @@ impl Admission {
         self.places.emptied().await;
     }
 
-    async fn turn_away(self, mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
+    async fn turn_away(self, mut stream: ClientStream, _permit: OwnedSemaphorePermit) {
         let refusal = Refusal::busy(
             "too many requests to the HTTP API are being answered; send fewer at a time, or retry",
         );

@@ -1,22 +1,21 @@
 //! One connection of the control plane, from its arrival to its lingering end.
 
+use super::client_stream::ClientStream;
 use super::error::Refusal;
 use super::inbound::{Fault, Inbound};
 use super::metrics::RequestCounts;
 use super::places::{Phase, Place};
 use super::requests::{ClientAddress, Requests, Side};
-use super::stream::{End, HEAD_TIMEOUT, RequestStream, Unsent, has_unread_input};
+use super::stream::{End, HEAD_TIMEOUT, RequestStream, Unsent};
 use super::{Rules, Shards, Stage};
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use myriad_shard::Origin;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -59,7 +58,7 @@ impl Service {
     /// Serves a connection until its end, or until a request is for a shard. `inbound` has what was read from it before.
     pub(super) async fn serve(
         mut self,
-        stream: TcpStream,
+        stream: ClientStream,
         inbound: Inbound,
         place: Place,
         back: Option<Return>,
@@ -154,38 +153,43 @@ impl Service {
             );
             self.counts.count("other", refusal.status());
             // Best effort: whoever is slow may be gone.
-            let _ = stream
+            stream
                 .into_socket()
-                .try_write(refusal.whole_response().as_bytes());
+                .send_now(refusal.whole_response().as_bytes());
         }
     }
 
     /// Answers in place of the router, within limits.
-    pub(super) async fn refuse(&self, stream: &mut TcpStream, refusal: &Refusal) {
+    pub(super) async fn refuse(&self, stream: &mut ClientStream, refusal: &Refusal) {
         self.counts.count("other", refusal.status());
         let response = refusal.whole_response();
         // A client that does not take it ends the same way.
-        let _ = timeout(REFUSAL_TIMEOUT, stream.write_all(response.as_bytes())).await;
+        let written = async {
+            stream.write_all(response.as_bytes()).await?;
+            stream.flush().await
+        };
+        let _ = timeout(REFUSAL_TIMEOUT, written).await;
     }
 }
 
 /// A connection that no shard takes.
 struct Stays {
-    stream: TcpStream,
+    stream: ClientStream,
     why: Refusal,
 }
 
 impl Return {
     /// Hands the connection to a shard, which answers the request that has begun.
-    async fn hand_back(self, stream: TcpStream, received: &[u8]) -> Result<(), Stays> {
+    async fn hand_back(self, stream: ClientStream, received: &[u8]) -> Result<(), Stays> {
         // Only one may watch it. This fails if the runtime does not know the socket, which has no further use then.
-        let Ok(socket) = stream.into_std() else {
+        let Ok((mut carried, unread)) = stream.into_carried() else {
             return Ok(());
         };
+        let received = [received, &unread].concat();
         let sent = self
             .shards
             .way
-            .hand_back(socket.as_fd(), received, self.origin);
+            .hand_back(&mut carried, &received, self.origin);
         let Err(error) = sent.await else {
             return Ok(());
         };
@@ -195,7 +199,7 @@ impl Return {
         } else {
             "the server has more new connections than it keeps up with; reconnect after a pause"
         };
-        match TcpStream::from_std(socket) {
+        match ClientStream::take(carried) {
             Ok(stream) => Err(Stays {
                 stream,
                 why: Refusal::busy(why),
@@ -236,7 +240,7 @@ fn refusal(ended: Result<(), hyper::Error>, stream: &mut RequestStream) -> Optio
 ///
 /// Closing a socket with unread input sends RST, and an RST can overtake the answer: the client of a 413, still
 /// sending its body, would see a broken connection instead of the reason.
-pub(super) async fn linger(stream: &mut TcpStream) {
+pub(super) async fn linger(stream: &mut ClientStream) {
     let deadline = Instant::now() + LINGER_TIMEOUT;
     if stream.shutdown().await.is_err() {
         return;
@@ -255,10 +259,7 @@ pub(super) async fn linger(stream: &mut TcpStream) {
     // A client that goes on sending is let go. After a pause of the process its FIN may be here unseen.
     let mut discarded = [0; 4096];
     for _ in 0..UNREAD_BYTES_MAX / discarded.len() {
-        let flags = rustix::net::RecvFlags::DONTWAIT;
-        if !has_unread_input(stream)
-            || rustix::net::recv(&*stream, &mut discarded[..], flags).is_err()
-        {
+        if !stream.discard(&mut discarded) {
             return;
         }
     }
@@ -277,6 +278,7 @@ mod tests {
     use axum::extract::Request;
     use axum::response::IntoResponse;
     use axum::routing::{get, post};
+    use myriad_tls_stage::Carried;
     use myriad_wire::http::HeadLimits;
     use std::io::Read;
     use std::net;
@@ -340,7 +342,8 @@ mod tests {
         let took = runtime().block_on(async move {
             let (admission, _stage) = admission();
             let begin = Instant::now();
-            let stream = TcpStream::from_std(stream).expect("a socket");
+            let stream = Carried::plain(stream.into());
+            let stream = ClientStream::take(stream).expect("a socket");
             admission.admit(stream, Source::of_shard(received));
             admission.emptied().await;
             begin.elapsed()
@@ -461,7 +464,7 @@ mod tests {
                 let (admission, _stage) = admission();
                 let request = "GET /long HTTP/1.1\r\nHost: here\r\nUpgrade: h2c\r\n";
                 let requests = format!("{request}\r\n{request}Connection: close\r\n\r\n");
-                let stream = TcpStream::from_std(stream).expect("a socket");
+                let stream = ClientStream::take(Carried::plain(stream.into())).expect("a socket");
                 admission.admit(stream, Source::of_shard(requests.into_bytes()));
                 admission.emptied().await;
             });
@@ -476,7 +479,7 @@ mod tests {
             let (admission, _stage) = admission();
             let begin = Instant::now();
             let request = "GET /long HTTP/1.1\r\nHost: here\r\n\r\n";
-            let stream = TcpStream::from_std(stream).expect("a socket");
+            let stream = ClientStream::take(Carried::plain(stream.into())).expect("a socket");
             admission.admit(stream, Source::of_shard(request.into()));
             admission.emptied().await;
             begin.elapsed()
@@ -492,7 +495,7 @@ mod tests {
         let head = "POST /body HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\n";
         runtime().block_on(async move {
             let (admission, _stage) = admission();
-            let stream = TcpStream::from_std(stream).expect("a socket");
+            let stream = ClientStream::take(Carried::plain(stream.into())).expect("a socket");
             admission.admit(stream, Source::of_shard(head.into()));
             tokio::task::yield_now().await;
             // The runtime learns of neither before it sleeps again: the clock jumps, and the body is in the socket.

@@ -9,6 +9,7 @@ use super::api::Method;
 use super::places::Eviction;
 use crate::auth::{Authority, ShownTokens};
 use crate::proxy::ProxyMetrics;
+use crate::tls::{self, ShownTls};
 use crate::webhooks::WebhookCounts;
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -226,6 +227,15 @@ impl Registered {
             tables,
             last_text: Mutex::default(),
         }
+    }
+
+    /// Shows what becomes of clients with TLS.
+    pub(crate) fn show_tls(&mut self, running: &tls::Running) {
+        let ours = self.registry.sub_registry_with_prefix("myriad");
+        ours.register_collector(Box::new(ShownTls {
+            stages: Arc::clone(&running.figures),
+            loaded: Arc::clone(&running.loaded),
+        }));
     }
 
     /// Where requests are counted.

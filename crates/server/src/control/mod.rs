@@ -3,6 +3,7 @@
 mod admission;
 mod api;
 mod asks;
+mod client_stream;
 mod connection;
 mod dev_page;
 mod emulation;
@@ -22,6 +23,7 @@ mod streams;
 pub(crate) use admission::{Admission, REFUSALS_MAX, Shards, Source};
 pub(crate) use api::{ErrorMode, Method, Prefix};
 pub(crate) use asks::{Answerer, WithTokens, answer};
+pub(crate) use client_stream::ClientStream;
 use key::KeysOfShards;
 pub(crate) use key::{Keys, Rights, decide as decide_key};
 pub(crate) use metrics::Registered;
@@ -33,6 +35,7 @@ use crate::debug_log::{self, PublishLog};
 use crate::error::ServerError;
 use crate::nodes::Nodes;
 use crate::proxy::Application;
+use crate::tls::{self, TlsSettings};
 use crate::webhooks::Receivers;
 use api::Api;
 use arc_swap::ArcSwap;
@@ -101,6 +104,8 @@ pub(crate) struct Control {
     pub(crate) broker: Option<Arc<broker::State>>,
     /// The way to the other nodes of a cluster; none without a broker.
     pub(crate) nodes: Option<Arc<Nodes>>,
+    /// TLS of the server's own port; none without an address for it. A reload gives it other certificates.
+    pub(crate) tls: Option<tls::Running>,
     /// Everybody is shown the metrics. A reload replaces it.
     pub(crate) public_metrics: AtomicBool,
     /// Development: `/` shows a page, and there is an `/echo`.
@@ -156,9 +161,18 @@ impl Control {
             webhooks: OnceLock::new(),
             broker,
             nodes,
+            tls: None,
             public_metrics: AtomicBool::new(config.public_metrics),
             is_development: settings.echo,
         })
+    }
+
+    /// Begins to have TLS, for so many shards.
+    pub(crate) fn begin_tls(&mut self, settings: &TlsSettings, shards: usize) -> tls::Running {
+        let running = tls::Running::new(settings, shards);
+        self.metrics.show_tls(&running);
+        self.tls = Some(running.clone());
+        running
     }
 
     /// Takes another configuration, and sends every shard its settings.
@@ -172,6 +186,9 @@ impl Control {
         self.tokens.replace(config.tokens.clone());
         if let Some(nodes) = &self.nodes {
             nodes.set_keys(config.keys_mark());
+        }
+        if let (Some(running), Some(settings)) = (&self.tls, &config.tls) {
+            running.replace(settings);
         }
         self.namespaces.store(Arc::clone(&settings.namespaces));
         self.public_metrics

@@ -12,13 +12,13 @@
 //! * **Requests for shards are withheld.** The library sees the end of its input between two requests, and the connection goes
 //!   back to a shard with the head that it never saw.
 
+use super::client_stream::ClientStream;
 use super::inbound::{Asked, Fault, Inbound, Next};
 use super::key::Keys;
 use super::places::{Phase, Place};
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
 use bytes::{Buf, BytesMut};
-use rustix::net::{RecvFlags, SendFlags};
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -62,7 +61,7 @@ impl Unsent {
 /// A checked stream of requests, and of answers that are never lost.
 #[derive(Debug)]
 pub(super) struct RequestStream {
-    stream: TcpStream,
+    stream: ClientStream,
     inbound: Inbound,
     /// What of an answer the socket has not taken.
     outbound: BytesMut,
@@ -102,7 +101,7 @@ pub(super) enum End {
 impl RequestStream {
     /// `inbound` has what was read from the stream before.
     pub(super) fn new(
-        stream: TcpStream,
+        stream: ClientStream,
         inbound: Inbound,
         place: Arc<Place>,
         keys: Arc<ArcSwap<Keys>>,
@@ -139,12 +138,12 @@ impl RequestStream {
     }
 
     /// The socket, for a last answer or none.
-    pub(super) fn into_socket(self) -> TcpStream {
+    pub(super) fn into_socket(self) -> ClientStream {
         self.stream
     }
 
     /// The socket, and what was read from it and is for a shard.
-    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub(super) fn into_parts(self) -> (ClientStream, Vec<u8>) {
         (self.stream, self.inbound.into_received())
     }
 
@@ -175,6 +174,8 @@ impl RequestStream {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(context, &self.outbound))?;
             self.outbound.advance(sent);
         }
+        // With TLS the last record may wait for the socket.
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.forget_sent();
         Poll::Ready(Ok(()))
     }
@@ -215,8 +216,7 @@ impl RequestStream {
         self.place.set_phase(Phase::Answering);
         ready!(self.poll_deadline(context));
         // The runtime may not know yet that the client has read on.
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if rustix::net::send(&self.stream, &self.outbound, flags) == Ok(self.outbound.len()) {
+        if self.stream.send_now(&self.outbound) {
             self.forget_sent();
             return Poll::Ready(Ok(()));
         }
@@ -250,7 +250,7 @@ impl RequestStream {
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_deadline(context));
-        if has_unread_input(&self.stream) {
+        if self.stream.has_unread_input() {
             self.postponed_until = Some(Instant::now() + UNREAD_INPUT_GRACE);
             return self.poll_deadline(context).map(Ok);
         }
@@ -304,15 +304,6 @@ fn deadline(place: &Place) -> Instant {
             // Nothing is waited for while a request is worked on; the answer's time begins with its first delay.
             Phase::Working | Phase::Answering | Phase::Lingering => ANSWER_TIMEOUT,
         }
-}
-
-/// Asks the socket itself. The runtime's knowledge of it is as old as its last look.
-pub(super) fn has_unread_input(stream: &TcpStream) -> bool {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    !matches!(
-        rustix::net::recv(stream, &mut [0; 1][..], flags),
-        Err(rustix::io::Errno::AGAIN)
-    )
 }
 
 /// The status, if these bytes are an answer that the library made by itself: the client's error, and no word beside.

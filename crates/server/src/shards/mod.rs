@@ -9,15 +9,18 @@ pub(crate) use plan::{
 };
 
 use crate::error::ServerError;
-use crate::handover::{self, Sender};
+use crate::handover::{self, FarEnd, Sender};
 use crate::mailbox::{Mailbox, ShardEvent};
+use crate::tls::Current;
 use myriad_reactor::{Driver, Epoll, Reactor, Setup, Uring, Waker, listen, unshare_descriptors};
 use myriad_shard::{Mesh, Now, Settings, Shard, Turn};
+use myriad_tls_stage::{Figures, TlsStage, Workers};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What the threads are started with; the same for all of them.
 #[derive(Debug)]
@@ -27,13 +30,32 @@ pub(crate) struct Launch {
     pub(crate) send_buffer_bytes: u32,
     pub(crate) settings: Settings,
     pub(crate) wakers: Vec<Waker>,
+    /// For clients with TLS, and where they connect.
+    pub(crate) tls: Option<LaunchTls>,
 }
+
+/// What shards need for clients with TLS.
+#[derive(Clone, Debug)]
+pub(crate) struct LaunchTls {
+    pub(crate) address: SocketAddr,
+    pub(crate) current: Current,
+    /// They make handshakes that take long.
+    pub(crate) workers: Workers,
+    /// One for each shard.
+    pub(crate) figures: Arc<[Arc<Figures>]>,
+}
+
+/// Handshakes that a shard makes at once: 4096 cost some 20 MB. Others wait in line.
+const HANDSHAKES_MAX: usize = 4096;
+
+/// The number of the listener for clients with TLS.
+const TLS_LISTENER: u8 = 1;
 
 /// The running threads, and the control plane's ends of their hand-over sockets.
 #[derive(Debug)]
 pub(crate) struct Threads {
     pub(crate) handles: Vec<JoinHandle<()>>,
-    pub(crate) hand_overs: Vec<OwnedFd>,
+    pub(crate) hand_overs: Vec<FarEnd>,
     /// The shards' ends: where tables are not shared, this table has a copy of each that nobody else closes.
     _near_ends: Vec<Arc<OwnedFd>>,
 }
@@ -43,6 +65,7 @@ struct Seat {
     index: usize,
     plan: Plan,
     address: SocketAddr,
+    tls: Option<LaunchTls>,
     backlog: u32,
     send_buffer_bytes: u32,
     settings: Settings,
@@ -66,7 +89,7 @@ pub(crate) fn start(
 ) -> Result<Threads, ServerError> {
     let Launch { plan, .. } = launch;
     // All descriptors that threads share come before the first thread: one made after it has unshared is not in its table.
-    let pairs: Vec<(Sender, OwnedFd)> = (0..plan.shards)
+    let pairs: Vec<(Sender, FarEnd)> = (0..plan.shards)
         .map(|_| handover::pair())
         .collect::<io::Result<_>>()
         .map_err(ServerError::system(
@@ -87,6 +110,7 @@ pub(crate) fn start(
             index,
             plan,
             address: launch.address,
+            tls: launch.tls.clone(),
             backlog,
             send_buffer_bytes: launch.send_buffer_bytes,
             settings: launch.settings.clone(),
@@ -167,16 +191,13 @@ impl Seat {
                 "give a shard its own descriptor table (unshare)",
             ))?;
         }
-        let listener = listen(
-            self.address,
-            self.backlog,
-            Some(self.send_buffer_bytes),
-            true,
-        )
-        .map_err(|source| refusal(self.address, "listen", source))?;
+        let mut listeners = vec![self.listen(self.address, "listen")?];
+        if let Some(tls) = &self.tls {
+            listeners.push(self.listen(tls.address, "tls-listen")?);
+        }
         let setup = Setup {
             waker: self.waker.clone(),
-            listener: Some(listener),
+            listeners,
             sockets_max: self.plan.sockets_per_shard,
             reactors: self.plan.shards,
         };
@@ -189,7 +210,26 @@ impl Seat {
         served.map_err(|source| ServerError::Shard { index, source })
     }
 
-    fn serve<R: Reactor<Handle = OwnedFd>>(self, reactor: R) -> io::Result<()> {
+    fn listen(&self, address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServerError> {
+        let listener = listen(address, self.backlog, Some(self.send_buffer_bytes), true);
+        listener.map_err(|source| refusal(address, flag, source))
+    }
+
+    fn serve<R: Reactor<Handle = OwnedFd>>(self, sockets: R) -> io::Result<()> {
+        let reactor = match &self.tls {
+            None => TlsStage::plain(sockets),
+            Some(tls) => TlsStage::new(
+                sockets,
+                myriad_tls_stage::Setup {
+                    listener: TLS_LISTENER,
+                    offer: Arc::clone(&tls.current),
+                    workers: Some((tls.workers.clone(), self.waker.clone())),
+                    figures: Arc::clone(&tls.figures[self.index]),
+                    handshakes_max: HANDSHAKES_MAX,
+                    clock: || Duration::from_nanos(monotonic_now().0),
+                },
+            ),
+        };
         let hand_over = Box::new(self.sender);
         let mut shard = Shard::new(
             self.index,

@@ -19,6 +19,7 @@ mod routes;
 mod strangers;
 mod streams;
 mod tables;
+mod tls;
 mod tokens;
 mod users;
 mod webhooks;

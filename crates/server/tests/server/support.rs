@@ -123,7 +123,7 @@ pub(crate) fn websocket(address: SocketAddr, path: &str) -> WebSocket<TcpStream>
 }
 
 /// The next message that is no ping.
-pub(crate) fn next(socket: &mut WebSocket<TcpStream>) -> Message {
+pub(crate) fn next(socket: &mut WebSocket<impl Read + Write>) -> Message {
     loop {
         match socket.read().expect("a message") {
             Message::Ping(_) => {}
@@ -133,7 +133,7 @@ pub(crate) fn next(socket: &mut WebSocket<TcpStream>) -> Message {
 }
 
 /// The next text.
-pub(crate) fn next_text(socket: &mut WebSocket<TcpStream>) -> String {
+pub(crate) fn next_text(socket: &mut WebSocket<impl Read + Write>) -> String {
     match next(socket) {
         Message::Text(text) => text.to_string(),
         other => panic!("text expected, not {other:?}"),

@@ -103,7 +103,7 @@ impl<R: Reactor> Shard<R> {
         let accepted = completions
             .iter()
             .filter_map(|completion| match completion {
-                Completion::Accepted { socket } => Some(*socket),
+                Completion::Accepted { socket, .. } => Some(*socket),
                 _ => None,
             });
         let sockets: Vec<Socket> = accepted.collect();

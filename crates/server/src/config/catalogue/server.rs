@@ -1,6 +1,6 @@
 //! Options at the top of the file, each of which is a flag too, and the tables below them.
 
-use super::Form::{Address, Count, Flag, List, Size, Text, Time, TimeRange, Word};
+use super::Form::{Address, Count, Flag, Json, List, Size, Text, Time, TimeRange, Word};
 use super::{Described, Group};
 
 /// The top of the file.
@@ -23,6 +23,48 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "A second address for the API, health and metrics, instead of the first one.",
             )
             .fixed(),
+            Described::depends(
+                "tls-listen",
+                Address,
+                "none: no TLS",
+                ":8443",
+                "An address at which clients speak TLS, beside listen; docs/tls.md.",
+            )
+            .fixed(),
+            Described::depends(
+                "tls-certificate",
+                Text,
+                "none",
+                "/etc/myriad/tls/fullchain.pem",
+                "A file with our certificate and those that sign it (PEM). It is read again when it changes.",
+            ),
+            Described::depends(
+                "tls-key",
+                Text,
+                "none",
+                "/etc/myriad/tls/privkey.pem",
+                "A file with the private key (PEM) of tls-certificate.",
+            ),
+            Described::depends(
+                "tls-client-ca",
+                Text,
+                "none",
+                "/etc/myriad/tls/clients.pem",
+                "A file with the certificates (PEM) that sign those of clients.",
+            ),
+            Described::depends(
+                "tls-client-auth",
+                Word(&["none", "optional", "required"]),
+                "required with tls-client-ca, and otherwise none",
+                "optional",
+                "Whether clients have to show a certificate that tls-client-ca has signed.",
+            ),
+            Described::new(
+                "tls-min-version",
+                Word(&["1.2", "1.3"]),
+                "1.2",
+                "The oldest version of TLS that clients may speak. A connection with 1.2 costs some 3.5 KB more.",
+            ),
             Described::new(
                 "driver",
                 Word(&["auto", "io_uring", "epoll"]),
@@ -359,6 +401,12 @@ pub(in super::super) const SERVER: &[Group] = &[
     Group {
         heading: "Tables",
         options: &[
+            Described::new(
+                "tls",
+                Json,
+                "{}",
+                "Certificates for other names, as [[tls.certificates]] with certificate and key each; the client's name chooses.",
+            ),
             Described::table("channel", "What channels may do and keep."),
             Described::table("client", "What clients may do."),
             Described::table("http_stream", "/connection/http_stream: the Centrifuge protocol in HTTP responses that go on; commands come to /emulation."),

@@ -1,0 +1,164 @@
+//! TLS of the server's own port.
+
+use super::{ConfigError, Options, refuse};
+use crate::tls::{ClientAuth, LoadFault, MinVersion, PairFiles, Sources, TlsSettings};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `[tls]`: certificates beside that of `tls-certificate`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsTable {
+    certificates: Vec<CertificateTable>,
+}
+
+/// One of `[[tls.certificates]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CertificateTable {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl From<LoadFault> for ConfigError {
+    fn from(fault: LoadFault) -> Self {
+        let shown = format!("{:?}", fault.path.display().to_string());
+        refuse(fault.field, shown, fault.advice)
+    }
+}
+
+impl Options {
+    /// What is written about TLS, with the certificates read; none without an address for it.
+    pub(super) fn tls(&self, listen: SocketAddr) -> Result<Option<TlsSettings>, ConfigError> {
+        let Some(tls_listen) = self.tls_listen else {
+            return self.refuse_without_address().map(|()| None);
+        };
+        let mut others = [Some(("listen", listen)), self.internal_address()].into_iter();
+        if let Some((other, _)) = others
+            .by_ref()
+            .flatten()
+            .find(|(_, address)| *address == tls_listen && address.port() != 0)
+        {
+            let advice = format!("is the same as {other}; choose another port");
+            return Err(refuse("tls-listen", tls_listen, advice));
+        }
+        let sources = Sources {
+            pairs: self.pairs(tls_listen)?,
+            client_ca: self.tls_client_ca.clone(),
+            client_auth: self.client_auth()?,
+            min_version: self.min_version()?,
+        };
+        let loaded = sources.load()?;
+        Ok(Some(TlsSettings {
+            listen: tls_listen,
+            sources: Arc::new(sources),
+            loaded: Arc::new(loaded),
+        }))
+    }
+
+    fn internal_address(&self) -> Option<(&'static str, SocketAddr)> {
+        let address = self.internal_listen?;
+        Some(("internal-listen", address))
+    }
+
+    /// Certificates that nobody would ever see.
+    fn refuse_without_address(&self) -> Result<(), ConfigError> {
+        let advice = "needs tls-listen, the address at which clients speak TLS";
+        let tables = self.tls.as_ref().map_or(&[][..], |tls| &tls.certificates);
+        let written = [
+            ("tls-certificate", self.tls_certificate.as_ref()),
+            ("tls-key", self.tls_key.as_ref()),
+            ("tls-client-ca", self.tls_client_ca.as_ref()),
+            (
+                "tls.certificates",
+                tables.first().map(|table| &table.certificate),
+            ),
+        ];
+        match written
+            .into_iter()
+            .find_map(|(name, path)| Some((name, path?)))
+        {
+            Some((name, path)) => Err(refuse(name, format!("{:?}", path.display()), advice)),
+            None => Ok(()),
+        }
+    }
+
+    fn pairs(&self, listen: SocketAddr) -> Result<Vec<PairFiles>, ConfigError> {
+        let shown = |path: &PathBuf| format!("{:?}", path.display().to_string());
+        let mut pairs = Vec::new();
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificate), Some(key)) => pairs.push(PairFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                fields: ("tls-certificate".into(), "tls-key".into()),
+            }),
+            (Some(path), None) => {
+                let advice = "needs tls-key, the file with the private key of this certificate";
+                return Err(refuse("tls-certificate", shown(path), advice));
+            }
+            (None, Some(path)) => {
+                let advice = "needs tls-certificate, the file with the certificate of this key";
+                return Err(refuse("tls-key", shown(path), advice));
+            }
+            (None, None) => {}
+        }
+        let tables = self.tls.iter().flat_map(|tls| &tls.certificates);
+        pairs.extend((0..).zip(tables).map(|(nth, table)| PairFiles {
+            certificate: table.certificate.clone(),
+            key: table.key.clone(),
+            fields: (
+                format!("tls.certificates[{nth}].certificate"),
+                format!("tls.certificates[{nth}].key"),
+            ),
+        }));
+        if pairs.is_empty() {
+            let advice = "needs a certificate: write tls-certificate and tls-key, the files with its chain and its private key";
+            return Err(refuse("tls-listen", listen, advice));
+        }
+        Ok(pairs)
+    }
+
+    fn client_auth(&self) -> Result<ClientAuth, ConfigError> {
+        let written = self.tls_client_auth.as_deref();
+        let auth = match written {
+            None if self.tls_client_ca.is_some() => ClientAuth::Required,
+            None | Some("none") => ClientAuth::None,
+            Some("optional") => ClientAuth::Optional,
+            Some("required") => ClientAuth::Required,
+            Some(other) => {
+                let advice = "choose none, optional or required";
+                return Err(refuse("tls-client-auth", format!("{other:?}"), advice));
+            }
+        };
+        if auth != ClientAuth::None && self.tls_client_ca.is_none() {
+            let advice = "needs tls-client-ca, the file with who signs the certificates of clients";
+            let word = written.unwrap_or_default();
+            return Err(refuse("tls-client-auth", format!("{word:?}"), advice));
+        }
+        Ok(auth)
+    }
+
+    fn min_version(&self) -> Result<MinVersion, ConfigError> {
+        match self.tls_min_version.as_deref() {
+            None | Some("1.2") => Ok(MinVersion::Tls12),
+            Some("1.3") => Ok(MinVersion::Tls13),
+            Some(other) => {
+                let advice = "choose 1.2 or 1.3; nobody should speak an older version (RFC 8996)";
+                Err(refuse("tls-min-version", format!("{other:?}"), advice))
+            }
+        }
+    }
+
+    /// What somebody who reads the log should know about TLS.
+    pub(super) fn tls_remarks(&self, tls: Option<&TlsSettings>) -> Vec<String> {
+        let certificates = tls.map_or(&[][..], |tls| &tls.loaded.certificates);
+        let each = certificates.iter().flat_map(|shown| {
+            let path = shown.path.display();
+            let remarks = shown.remarks.iter();
+            remarks.map(move |remark| format!("the certificate in {path}: {remark}"))
+        });
+        each.collect()
+    }
+}

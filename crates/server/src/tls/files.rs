@@ -1,0 +1,122 @@
+//! Watches the files of certificates, as certbot and cert-manager replace them.
+//!
+//! The kernel's own notices would do for files, and not for what cert-manager does: it replaces a symbolic link some folders above. So
+//! the files are looked at, which costs a few system calls.
+
+use super::{Loaded, Running, Sources};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often files are looked at. A change counts when it has stood for one look: a pair is written one file after the other.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Days before the end of a certificate from which on a line a day says so.
+const WARNING_DAYS: i64 = 14;
+const DAY_S: i64 = 24 * 60 * 60;
+
+/// What changes when a file is replaced or written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    device: u64,
+    inode: u64,
+    length: u64,
+    changed: (i64, i64),
+}
+
+impl Mark {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            changed: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+/// Of all files, in their order; none for one that is not there.
+pub(super) type Marks = Vec<Option<Mark>>;
+
+pub(super) fn marks(sources: &Sources) -> Marks {
+    sources.paths().map(Mark::of).collect()
+}
+
+/// Takes certificates that change on the disk, for as long as the server runs.
+pub(crate) async fn follow(running: Running) {
+    let Running {
+        sources,
+        loaded: shown,
+        current,
+        ..
+    } = running;
+    let mut seen = Marks::new();
+    // What could not be used is not read again until it changes.
+    let mut refused = Marks::new();
+    let mut warned_at = None;
+    loop {
+        warned_at = warn_of_end(&shown.load(), warned_at);
+        tokio::time::sleep(INTERVAL).await;
+        let followed = sources.load_full();
+        let last = std::mem::replace(&mut seen, marks(&followed));
+        if seen != last || seen == shown.load().marks || seen == refused {
+            continue;
+        }
+        match followed.load() {
+            Ok(loaded) => {
+                tracing::info!("TLS: certificates have changed: {}", sentence(&loaded));
+                current.store(Arc::clone(&loaded.offer));
+                shown.store(Arc::new(loaded));
+            }
+            Err(fault) => {
+                refused.clone_from(&seen);
+                tracing::error!(
+                    "TLS: certificates have changed and cannot be used; those before stay: {fault}"
+                );
+            }
+        }
+    }
+}
+
+/// One line for all certificates: names, and days that are left.
+pub(crate) fn sentence(loaded: &Loaded) -> String {
+    let now = super::pair::now();
+    let each = loaded.certificates.iter().map(|shown| {
+        let names = match &*shown.names {
+            [] => "no name".to_owned(),
+            names => names.join(", "),
+        };
+        let days = (shown.expires_at - now).max(0) / DAY_S;
+        format!("{names} (expires in {days} days)")
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// Says once a day which certificates end soon.
+fn warn_of_end(loaded: &Loaded, warned_at: Option<i64>) -> Option<i64> {
+    let now = super::pair::now();
+    if warned_at.is_some_and(|at| now - at < DAY_S) {
+        return warned_at;
+    }
+    let mut has_warned = false;
+    for shown in &loaded.certificates {
+        let left = shown.expires_at - now;
+        if left < WARNING_DAYS * DAY_S {
+            has_warned = true;
+            let path = shown.path.display();
+            match left {
+                ..=0 => {
+                    tracing::error!("TLS: the certificate in {path} has expired: clients refuse it")
+                }
+                left => tracing::warn!(
+                    "TLS: the certificate in {path} expires in {} days: renew it; the file is read again when it changes",
+                    left / DAY_S
+                ),
+            }
+        }
+    }
+    if has_warned { Some(now) } else { warned_at }
+}

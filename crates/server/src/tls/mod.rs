@@ -1,0 +1,276 @@
+//! TLS of the server's own port: certificates, and what handshakes are made with.
+//!
+//! [`Sources`] says where certificates are. [`Sources::load`] reads and checks them, at the start, at a reload and when a file changes
+//! ([`follow`]). The stages of the shards take the newest [`Loaded`] for each handshake that begins; connections keep what they have.
+
+mod files;
+mod pair;
+mod resolver;
+mod shown;
+
+pub(crate) use files::{follow, sentence};
+pub(crate) use shown::ShownTls;
+
+use arc_swap::ArcSwap;
+use files::Marks;
+use myriad_tls::Secrets;
+use myriad_tls_stage::{Figures, Offer};
+use pair::Pair;
+use resolver::ByName;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+/// The protocol that clients may speak above TLS (RFC 7301).
+const ALPN: &[u8] = b"http/1.1";
+
+/// Keys of tickets. They change every six hours, and those before stay for as long. A certificate that is renewed leaves them, so a
+/// session goes on.
+static TICKETS: LazyLock<Result<Arc<dyn ProducesTickets>, rustls::Error>> =
+    LazyLock::new(aws_lc_rs::Ticketer::new);
+
+/// What the server was told about TLS, and what it found there.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// Where clients with TLS connect. Port 0 lets the kernel choose.
+    pub listen: SocketAddr,
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) loaded: Arc<Loaded>,
+}
+
+/// Where certificates are, and whom to let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sources {
+    /// The first is for clients that name no server, or one that no certificate names.
+    pub(crate) pairs: Vec<PairFiles>,
+    /// Who signs the certificates of clients.
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) client_auth: ClientAuth,
+    pub(crate) min_version: MinVersion,
+}
+
+/// A certificate's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PairFiles {
+    /// The chain, the server's own certificate first (PEM).
+    pub(crate) certificate: PathBuf,
+    /// Its private key (PEM).
+    pub(crate) key: PathBuf,
+    /// The options that name them.
+    pub(crate) fields: (String, String),
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientAuth {
+    None,
+    Optional,
+    Required,
+}
+
+/// The oldest version that clients may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MinVersion {
+    Tls12,
+    Tls13,
+}
+
+/// Certificates that can be used.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) offer: Arc<Offer>,
+    pub(crate) certificates: Vec<Shown>,
+    /// Of the files, just before they were read.
+    marks: Marks,
+}
+
+/// What people are told about a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Whom it names: hosts and addresses.
+    pub(crate) names: Vec<String>,
+    /// The end of its time, in seconds since 1970.
+    pub(crate) expires_at: i64,
+    /// Where it was read.
+    pub(crate) path: PathBuf,
+    /// What is odd about it, but no reason to refuse it.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Why certificates cannot be used: the option at fault, its value, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoadFault {
+    pub(crate) field: String,
+    pub(crate) path: PathBuf,
+    pub(crate) advice: String,
+}
+
+impl LoadFault {
+    fn new(field: &str, path: &Path, advice: impl Into<String>) -> Self {
+        Self {
+            field: field.to_owned(),
+            path: path.to_owned(),
+            advice: advice.into(),
+        }
+    }
+}
+
+impl fmt::Display for LoadFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            field,
+            path,
+            advice,
+        } = self;
+        write!(
+            formatter,
+            "{field} = {:?}: {advice}",
+            path.display().to_string()
+        )
+    }
+}
+
+impl Sources {
+    /// Reads and checks everything.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(crate) fn load(&self) -> Result<Loaded, LoadFault> {
+        let marks = files::marks(self);
+        let provider = Arc::new(provider());
+        let pairs = self.pairs.iter().map(|files| Pair::read(files, &provider));
+        let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+        let certificates = pairs.iter().map(|pair| pair.shown.clone()).collect();
+        let signs_slowly = pairs.iter().any(|pair| pair.signs_slowly);
+        let versions: &[&SupportedProtocolVersion] = match self.min_version {
+            MinVersion::Tls12 => &[&version::TLS13, &version::TLS12],
+            MinVersion::Tls13 => &[&version::TLS13],
+        };
+        let first = &self.pairs[0];
+        let ours = |error: &dyn fmt::Display| {
+            let advice = format!("TLS cannot be set up: {error}");
+            LoadFault::new(&first.fields.0, &first.certificate, advice)
+        };
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(|error| ours(&error))?;
+        let builder = match self.client_roots()? {
+            None => builder.with_no_client_auth(),
+            Some(roots) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = match self.client_auth {
+                    ClientAuth::Required => verifier,
+                    ClientAuth::None | ClientAuth::Optional => verifier.allow_unauthenticated(),
+                };
+                let verifier = verifier.build().map_err(|error| ours(&error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(ByName::new(pairs)));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.key_log = Arc::new(Secrets);
+        config.enable_secret_extraction = true;
+        // Nobody keeps sessions here: a client that comes back brings its ticket.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = TICKETS.as_ref().map_err(|error| ours(error))?.clone();
+        // Each costs a record of 200 bytes, and a client needs one.
+        config.send_tls13_tickets = 1;
+        let offer = Offer {
+            config: Arc::new(config),
+            signs_slowly,
+        };
+        Ok(Loaded {
+            offer: Arc::new(offer),
+            certificates,
+            marks,
+        })
+    }
+
+    /// Who signs the certificates of clients; none if nobody is asked for one.
+    fn client_roots(&self) -> Result<Option<RootCertStore>, LoadFault> {
+        let path = match (&self.client_ca, self.client_auth) {
+            (Some(path), ClientAuth::Optional | ClientAuth::Required) => path,
+            _ => return Ok(None),
+        };
+        let field = "tls-client-ca";
+        let mut roots = RootCertStore::empty();
+        for certificate in pair::read_certificates(field, path)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| {
+                let advice = format!("holds a certificate that can sign no other one ({error})");
+                LoadFault::new(field, path, advice)
+            })?;
+        }
+        Ok(Some(roots))
+    }
+
+    /// All files, to be watched.
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let pairs = self.pairs.iter();
+        let pairs = pairs.flat_map(|pair| [&*pair.certificate, &*pair.key]);
+        pairs.chain(self.client_ca.as_deref())
+    }
+}
+
+/// The ciphers and groups that handshakes choose from, the cheapest first: AES with 128 bits, and X25519. A client's own order counts for
+/// ciphers. A post-quantum group costs a quarter of the handshakes per second; clients that offer no other get it.
+fn provider() -> CryptoProvider {
+    use aws_lc_rs::{cipher_suite, kx_group};
+    CryptoProvider {
+        cipher_suites: vec![
+            cipher_suite::TLS13_AES_128_GCM_SHA256,
+            cipher_suite::TLS13_AES_256_GCM_SHA384,
+            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+            cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+            cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+            cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+            cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+            cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        ],
+        kx_groups: vec![
+            kx_group::X25519,
+            kx_group::SECP256R1,
+            kx_group::SECP384R1,
+            kx_group::X25519MLKEM768,
+        ],
+        ..aws_lc_rs::default_provider()
+    }
+}
+
+/// What the shards' stages take for the next handshake.
+pub(crate) type Current = Arc<ArcSwap<Offer>>;
+
+/// The TLS of a running server. All clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub(crate) sources: Arc<ArcSwap<Sources>>,
+    pub(crate) loaded: Arc<ArcSwap<Loaded>>,
+    pub(crate) current: Current,
+    /// Of each shard's stage.
+    pub(crate) figures: Arc<[Arc<Figures>]>,
+}
+
+impl Running {
+    pub(crate) fn new(settings: &TlsSettings, shards: usize) -> Self {
+        let figures = std::iter::repeat_with(Arc::default).take(shards);
+        Self {
+            sources: Arc::new(ArcSwap::new(Arc::clone(&settings.sources))),
+            loaded: Arc::new(ArcSwap::new(Arc::clone(&settings.loaded))),
+            current: Arc::new(ArcSwap::new(Arc::clone(&settings.loaded.offer))),
+            figures: figures.collect(),
+        }
+    }
+
+    /// Takes what a reload has read. Handshakes that begin from now on use it.
+    pub(crate) fn replace(&self, settings: &TlsSettings) {
+        self.current.store(Arc::clone(&settings.loaded.offer));
+        self.loaded.store(Arc::clone(&settings.loaded));
+        self.sources.store(Arc::clone(&settings.sources));
+    }
+}

@@ -1,0 +1,188 @@
+//! A certificate and its key: read, and checked for what would fail in a client's hands.
+
+use super::{LoadFault, PairFiles, Shown};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+
+/// Bytes of a file with certificates. All CAs that a browser trusts are 200 KiB.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A certificate that can be shown to clients.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) key: Arc<CertifiedKey>,
+    pub(super) shown: Shown,
+    /// A signature takes longer than everything else in a handshake: 700 us with RSA of 2,048 bits, 500 with P-384, 30 with P-256.
+    pub(super) signs_slowly: bool,
+}
+
+impl Pair {
+    /// Reads both files, and checks that they belong together.
+    pub(super) fn read(files: &PairFiles, provider: &CryptoProvider) -> Result<Self, LoadFault> {
+        let (field, key_field) = (&*files.fields.0, &*files.fields.1);
+        let chain = read_certificates(field, &files.certificate)?;
+        let (shown, signs_slowly) = check_chain(field, &files.certificate, &chain)?;
+        let at_key = |advice: String| LoadFault::new(key_field, &files.key, advice);
+        let text = read(key_field, &files.key)?;
+        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+            at_key(if is_encrypted(&text) {
+                "is encrypted: store the key without a passphrase, readable by the server alone"
+                    .into()
+            } else {
+                "has no private key in PEM (-----BEGIN PRIVATE KEY-----)".into()
+            })
+        })?;
+        let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| {
+            at_key(match error {
+                rustls::Error::InconsistentKeys(_) => format!(
+                    "is not the key of the first certificate in {:?}: name the files of one pair",
+                    files.certificate.display().to_string()
+                ),
+                error => format!("cannot be used: {error}; make an ECDSA P-256 or RSA key"),
+            })
+        })?;
+        Ok(Self {
+            key: Arc::new(key),
+            shown,
+            signs_slowly,
+        })
+    }
+}
+
+fn is_encrypted(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    text.contains("ENCRYPTED")
+}
+
+/// The certificates of a file, in their order.
+pub(super) fn read_certificates(
+    field: &str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, LoadFault> {
+    let text = read(field, path)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain.map_err(|error| {
+        LoadFault::new(
+            field,
+            path,
+            format!("is no PEM file with certificates ({error})"),
+        )
+    })?;
+    if chain.is_empty() {
+        let advice = "has no certificate in PEM (-----BEGIN CERTIFICATE-----)";
+        return Err(LoadFault::new(field, path, advice));
+    }
+    Ok(chain)
+}
+
+fn read(field: &str, path: &Path) -> Result<Vec<u8>, LoadFault> {
+    let fault = |advice: String| LoadFault::new(field, path, advice);
+    let metadata =
+        std::fs::metadata(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(fault("has more than 1 MiB".into()));
+    }
+    std::fs::read(path).map_err(|error| fault(format!("cannot be read: {error}")))
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
+}
+
+/// Checks what clients check, as far as it needs no list of authorities: times, names, and that each certificate signs the one before.
+fn check_chain(
+    field: &str,
+    path: &Path,
+    chain: &[CertificateDer<'_>],
+) -> Result<(Shown, bool), LoadFault> {
+    let fault = |advice: String| LoadFault::new(field, path, advice);
+    let mut parsed = Vec::with_capacity(chain.len());
+    for (nth, der) in (1..).zip(chain) {
+        let (_, certificate) = X509Certificate::from_der(der)
+            .map_err(|error| fault(format!("certificate {nth} cannot be read: {error}")))?;
+        parsed.push(certificate);
+    }
+    let own = &parsed[0];
+    let validity = own.validity();
+    let expires_at = validity.not_after.timestamp();
+    if expires_at <= now() {
+        return Err(fault(format!(
+            "expired on {}: renew it",
+            validity.not_after
+        )));
+    }
+    for (nth, pair) in (1..).zip(parsed.windows(2)) {
+        if pair[0].issuer() != pair[1].subject() {
+            return Err(fault(format!(
+                "is out of order: certificate {nth} ({}) is signed by {}, and certificate {} is {}; put the server's own certificate first, then the one that signs it, and so on",
+                pair[0].subject(),
+                pair[0].issuer(),
+                nth + 1,
+                pair[1].subject(),
+            )));
+        }
+    }
+    let mut remarks = Vec::new();
+    if validity.not_before.timestamp() > now() {
+        remarks.push(format!(
+            "it is valid from {} on: clients refuse it until then",
+            validity.not_before
+        ));
+    }
+    let names = names(own);
+    if names.is_empty() {
+        remarks.push(
+            "it names no host, and clients look for one: add subject alternative names".into(),
+        );
+    }
+    let signs_slowly = match own.public_key().parsed() {
+        Ok(PublicKey::EC(point)) => point.key_size() > P256_BITS,
+        Ok(PublicKey::RSA(_)) => true,
+        // Ed25519 is as fast as P-256.
+        _ => false,
+    };
+    let shown = Shown {
+        names,
+        expires_at,
+        path: path.to_owned(),
+        remarks,
+    };
+    Ok((shown, signs_slowly))
+}
+
+/// Bits of a key of P-256.
+const P256_BITS: usize = 256;
+
+/// Hosts and addresses among a certificate's alternative names. Clients ignore its common name (RFC 9110, section 4.3.4).
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let names = extension.value.general_names.iter();
+    let names = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match *bytes {
+            [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d]).to_string()),
+            bytes => {
+                let octets: [u8; 16] = bytes.try_into().ok()?;
+                Some(IpAddr::from(octets).to_string())
+            }
+        },
+        _ => None,
+    });
+    names.collect()
+}
