@@ -574,7 +574,8 @@ impl CommandFields {
         if self.bytes != b"{" {
             self.bytes.push(b',');
         }
-        self.bytes
-            .extend_from_slice(format!("\"{name}\":").as_bytes());
+        // A name may be a channel's, which has any characters.
+        serde_json::to_writer(&mut self.bytes, name).expect("a Vec takes any bytes");
+        self.bytes.push(b':');
     }
 }
