@@ -18,11 +18,12 @@ const RARE: [&str; 8] = [
     "a deadline is over, and nobody has looked at the sockets since",
 ];
 
-/// Ends and refusals that no schedule brings about: defects, which fail every seed; data of the application that is no JSON; names of
-/// hosts, which only a development server checks.
-const ELSEWHERE: [&str; 3] = [
+/// Ends and refusals that no schedule brings about: defects, which fail every seed; data of the application that is no JSON; TLS, which
+/// `tls-stage` simulates; names of hosts, which only a development server checks.
+const ELSEWHERE: [&str; 4] = [
     "close: Defect",
     "close: InappropriateProtocol",
+    "close: Tls",
     "refusal: foreign_host",
 ];
 
