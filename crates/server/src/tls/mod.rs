@@ -173,6 +173,9 @@ impl Sources {
         };
         let mut config = builder.with_cert_resolver(Arc::new(ByName::new(pairs)));
         config.alpn_protocols = vec![ALPN.to_vec()];
+        // Many clients name AES with 256 bits first. Its SHA-384 took a fifth of a shard's time in 15,000 handshakes (AMD EPYC, which has
+        // instructions for SHA-256 only).
+        config.ignore_client_order = true;
         config.key_log = Arc::new(Secrets);
         config.enable_secret_extraction = true;
         // Nobody keeps sessions here: a client that comes back brings its ticket.
@@ -217,8 +220,7 @@ impl Sources {
     }
 }
 
-/// The ciphers and groups that handshakes choose from, the cheapest first: AES with 128 bits, and X25519. A client's own order counts for
-/// ciphers. A post-quantum group costs a quarter of the handshakes per second; clients that offer no other get it.
+/// The ciphers and groups that handshakes choose from, the cheapest first: AES with 128 bits, and X25519. A post-quantum group costs a quarter of the handshakes per second; clients that offer no other get it.
 fn provider() -> CryptoProvider {
     use aws_lc_rs::{cipher_suite, kx_group};
     CryptoProvider {
