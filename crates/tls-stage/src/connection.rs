@@ -8,8 +8,8 @@
 //! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something.
 
 use myriad_tls::{
-    Alert, Content, Established, Fault, Handshake, HandshakeFailed, Heard, Legacy, LegacyFailed,
-    Opened, Progress, Protection, Records,
+    Alert, Channel, ChannelFailed, Content, Established, Fault, Handshake, HandshakeFailed,
+    Progress,
 };
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
@@ -38,8 +38,7 @@ enum Stage {
     #[default]
     Fresh,
     Handshaking(Box<Handshake<Server>>),
-    Open(Records),
-    Legacy(Box<Legacy<Server>>),
+    Open(Channel<Server>),
     /// It cannot go on, or the peer has ended it.
     Ended,
 }
@@ -58,12 +57,12 @@ pub enum ConnectionFailed {
     /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeFailed),
-    /// The peer broke a rule behind its handshake.
+    /// What came is no record.
     #[error(transparent)]
     Record(#[from] Fault),
-    /// The same with TLS 1.2.
+    /// The peer broke a rule behind its handshake.
     #[error(transparent)]
-    Legacy(#[from] LegacyFailed),
+    Channel(#[from] ChannelFailed),
     /// The peer said that it cannot go on.
     #[error("the peer gave up with alert {}", .0.0)]
     Alert(Alert),
@@ -83,8 +82,6 @@ pub enum Step {
     Established {
         /// A ticket spared the signature.
         is_resumed: bool,
-        /// The peer speaks TLS 1.2.
-        is_legacy: bool,
     },
 }
 
@@ -131,7 +128,7 @@ impl Connection {
     /// Whether the peer speaks TLS 1.2.
     #[must_use]
     pub fn is_legacy(&self) -> bool {
-        matches!(self.stage, Stage::Legacy(_))
+        matches!(&self.stage, Stage::Open(channel) if channel.is_legacy())
     }
 
     /// Records of a handshake that wait, or a record that has not come whole.
@@ -180,12 +177,24 @@ impl Connection {
 
     /// Lets `change` change the buffers, which exist while one of them has something.
     fn buffering<T>(&mut self, change: impl FnOnce(&mut Buffers) -> T) -> T {
-        let mut buffers = self.buffers.take().unwrap_or_default();
+        let mut buffers = self.take_buffers();
         let result = change(&mut buffers);
-        if !buffers.input.is_empty() || !buffers.output.is_empty() {
-            self.buffers = Some(buffers);
-        }
+        self.put_buffers(buffers);
         result
+    }
+
+    /// The buffers, on the stack: most messages come and go whole, and need no memory.
+    fn take_buffers(&mut self) -> Buffers {
+        self.buffers
+            .take()
+            .map(|buffers| *buffers)
+            .unwrap_or_default()
+    }
+
+    fn put_buffers(&mut self, buffers: Buffers) {
+        if !buffers.input.is_empty() || !buffers.output.is_empty() {
+            self.buffers = Some(Box::new(buffers));
+        }
     }
 
     /// Goes on with the handshake by one record of the input. `config` is for a connection whose handshake begins.
@@ -193,15 +202,13 @@ impl Connection {
     /// # Errors
     /// The handshake failed. The output ends with the alert for the peer.
     pub fn step(&mut self, config: &Arc<ServerConfig>) -> Result<Step, ConnectionFailed> {
-        let mut buffers = self.buffers.take().unwrap_or_default();
+        let mut buffers = self.take_buffers();
         let result = self.take_step(&mut buffers, config);
         if result.is_err() {
             self.stage = Stage::Ended;
             buffers.input = Vec::new();
         }
-        if !buffers.input.is_empty() || !buffers.output.is_empty() {
-            self.buffers = Some(buffers);
-        }
+        self.put_buffers(buffers);
         result
     }
 
@@ -214,7 +221,7 @@ impl Connection {
             Ok(Some(whole)) => whole,
             Ok(None) => return Ok(Step::Starved),
             Err(fault) => {
-                plain_alert(fault.alert(), &mut buffers.output);
+                fault.alert().write(&mut buffers.output);
                 return Err(fault.into());
             }
         };
@@ -225,7 +232,7 @@ impl Connection {
                 Handshake::new(server, output)?
             }
             Stage::Handshaking(handshake) => *handshake,
-            Stage::Open(_) | Stage::Legacy(_) | Stage::Ended => return Err(ConnectionFailed::Over),
+            Stage::Open(_) | Stage::Ended => return Err(ConnectionFailed::Over),
         };
         let progress = handshake.receive(&buffers.input[..whole], output);
         buffers.input.drain(..whole);
@@ -240,20 +247,15 @@ impl Connection {
 
     fn establish(&mut self, established: Established<Server>) -> Step {
         let is_resumed = established.is_resumed;
-        self.stage = match established.protection {
-            Protection::Records { records, .. } => Stage::Open(records),
-            Protection::Legacy(legacy) => Stage::Legacy(Box::new(legacy)),
-        };
-        Step::Established {
-            is_resumed,
-            is_legacy: self.is_legacy(),
-        }
+        let (channel, _) = established.protection.into_channel();
+        self.stage = Stage::Open(channel);
+        Step::Established { is_resumed }
     }
 
     /// Opens the records in a range of `bytes`, in their order. The plaintext stands in place of them, or at the end of `bytes` if the
     /// first of these records began earlier.
     pub fn receive(&mut self, bytes: &mut Vec<u8>, range: Range<usize>) -> Received {
-        let mut buffers = self.buffers.take().unwrap_or_default();
+        let mut buffers = self.take_buffers();
         let (opened, plain) = if buffers.input.is_empty() {
             let piece = &mut bytes[range.clone()];
             let opened = self.open_all(piece, &mut buffers.output);
@@ -273,9 +275,7 @@ impl Connection {
         if opened.failed.is_some() || opened.is_closed || buffers.input.is_empty() {
             buffers.input = Vec::new();
         }
-        if !buffers.input.is_empty() || !buffers.output.is_empty() {
-            self.buffers = Some(buffers);
-        }
+        self.put_buffers(buffers);
         if opened.failed.is_some() {
             self.stage = Stage::Ended;
         }
@@ -298,7 +298,10 @@ impl Connection {
                 Ok(Some(whole)) => whole,
                 Ok(None) => break,
                 Err(fault) => {
-                    open.failed = Some(self.fail(fault, output));
+                    if let Stage::Open(channel) = &mut self.stage {
+                        channel.seal_alert(fault.alert(), output);
+                    }
+                    open.failed = Some(fault.into());
                     break;
                 }
             };
@@ -318,47 +321,20 @@ impl Connection {
         open: &mut Open,
         output: &mut Vec<u8>,
     ) -> Result<(), ConnectionFailed> {
+        let Stage::Open(channel) = &mut self.stage else {
+            return Err(ConnectionFailed::Over);
+        };
         let start = open.taken;
-        let record = &mut bytes[start..start + whole];
-        match &mut self.stage {
-            Stage::Open(records) => {
-                let content = match records.open(record) {
-                    Ok(Opened::Record { content, .. }) => content,
-                    Ok(Opened::Incomplete) => Content::Nothing,
-                    Err(fault) => return Err(self.fail(fault, output)),
-                };
-                records.answer(output);
-                match content {
-                    Content::Data(range) => {
-                        let data = start + range.start..start + range.end;
-                        bytes.copy_within(data, open.written);
-                        open.written += range.len();
-                    }
-                    Content::Tickets(_) | Content::Nothing => {}
-                    Content::Closed => open.is_closed = true,
-                    Content::Alert(alert) => return Err(ConnectionFailed::Alert(alert)),
-                }
+        match channel.open(&mut bytes[start..start + whole], output)? {
+            Content::Data(range) => {
+                bytes.copy_within(start + range.start..start + range.end, open.written);
+                open.written += range.len();
             }
-            Stage::Legacy(legacy) => {
-                let mut data = Vec::new();
-                open.is_closed = legacy.open(record, &mut data, output)? == Heard::Closed;
-                // A record is longer than its text.
-                bytes[open.written..open.written + data.len()].copy_from_slice(&data);
-                open.written += data.len();
-            }
-            Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => {
-                return Err(ConnectionFailed::Over);
-            }
+            Content::Tickets(_) | Content::Nothing => {}
+            Content::Closed => open.is_closed = true,
+            Content::Alert(alert) => return Err(ConnectionFailed::Alert(alert)),
         }
         Ok(())
-    }
-
-    /// Appends the alert about a record.
-    fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) -> ConnectionFailed {
-        if let Stage::Open(records) = &mut self.stage {
-            records.seal_alert(fault.alert(), output);
-        }
-        fault.into()
     }
 
     /// Appends records with this plaintext to `out`. False if the connection cannot go on: its keys are used up, or it is not
@@ -366,32 +342,28 @@ impl Connection {
     #[must_use]
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> bool {
         match &mut self.stage {
-            Stage::Open(records) => {
-                records.seal(plain, out);
-                true
-            }
-            Stage::Legacy(legacy) => legacy.seal(plain, out),
+            Stage::Open(channel) => channel.seal(plain, out),
             Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => false,
         }
     }
 
+    /// As [`Connection::seal`], into the output.
+    #[must_use]
+    pub fn queue(&mut self, plain: &[u8]) -> bool {
+        let mut buffers = self.take_buffers();
+        let is_sealed = self.seal(plain, &mut buffers.output);
+        self.put_buffers(buffers);
+        is_sealed
+    }
+
     /// Appends the record that says that nothing more will be sent to the output, if the connection can say so.
     pub fn say_goodbye(&mut self) {
-        let mut buffers = self.buffers.take().unwrap_or_default();
-        match &mut self.stage {
-            Stage::Open(records) => records.seal_alert(Alert::CLOSE_NOTIFY, &mut buffers.output),
-            Stage::Legacy(legacy) => legacy.close(&mut buffers.output),
-            Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => {}
+        let mut buffers = self.take_buffers();
+        if let Stage::Open(channel) = &mut self.stage {
+            channel.close(&mut buffers.output);
         }
-        if !buffers.input.is_empty() || !buffers.output.is_empty() {
-            self.buffers = Some(buffers);
-        }
+        self.put_buffers(buffers);
     }
-}
-
-/// An alert without protection, which is all that one can say before keys are known.
-fn plain_alert(alert: Alert, output: &mut Vec<u8>) {
-    output.extend_from_slice(&[21, 3, 3, 0, 2, 2, alert.0]);
 }
 
 impl std::fmt::Debug for Connection {
@@ -400,7 +372,6 @@ impl std::fmt::Debug for Connection {
             Stage::Fresh => "fresh",
             Stage::Handshaking(_) => "handshaking",
             Stage::Open(_) => "open",
-            Stage::Legacy(_) => "legacy",
             Stage::Ended => "ended",
         };
         // No keys.

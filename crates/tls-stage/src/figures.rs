@@ -65,7 +65,7 @@ impl Failure {
             ConnectionFailed::Alert(_) => Self::Alert,
             ConnectionFailed::Handshake(HandshakeFailed::TooLong)
             | ConnectionFailed::Record(_)
-            | ConnectionFailed::Legacy(_)
+            | ConnectionFailed::Channel(_)
             | ConnectionFailed::Over => Self::Protocol,
         }
     }

@@ -2,9 +2,8 @@
 
 use crate::connection::{ConnectionFailed, Step};
 use crate::figures::Failure;
-use crate::workers::Desk;
-use crate::workers::Done;
-use crate::{IS_AWAY, IS_COUNTED, IS_DUE, IS_LEGACY, IS_PAUSED, Offer, Tls, token_below};
+use crate::workers::{Desk, Done};
+use crate::{IS_AWAY, IS_DUE, IS_PAUSED, Offer, Tls, token_below};
 use myriad_reactor::{Completion, Completions, Reactor};
 use myriad_wheel::Key;
 use std::sync::Arc;
@@ -104,21 +103,14 @@ impl Tls {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
-        let has_output = !secured.connection.output().is_empty();
-        if has_output {
+        if !secured.connection.output().is_empty() {
             self.speaking.push(key);
         }
         match result {
             Ok(Step::Starved) => {}
             Ok(Step::Taken) => self.greet(key, out),
-            Ok(Step::Established {
-                is_resumed,
-                is_legacy,
-            }) => {
-                secured.set(IS_COUNTED);
-                if is_legacy {
-                    secured.set(IS_LEGACY);
-                }
+            Ok(Step::Established { is_resumed }) => {
+                let is_legacy = secured.note_open();
                 self.setup.figures.count_established(is_resumed, is_legacy);
                 self.leave_place(key);
                 self.open(key, 0..0, out);

@@ -188,6 +188,13 @@ impl<R: Reactor> TlsStage<R> {
     }
 }
 
+/// The connection with TLS of a socket that the caller names.
+fn find(tls: &mut Option<Box<Tls>>, socket: Socket) -> Option<(&mut Tls, Key)> {
+    let tls = tls.as_deref_mut()?;
+    let key = tls.of_socket(socket)?;
+    Some((tls, key))
+}
+
 impl Tls {
     /// The connection of a socket that the caller names.
     fn of_socket(&self, socket: Socket) -> Option<Key> {
@@ -243,6 +250,13 @@ impl Secured {
 
     fn below(&self) -> Socket {
         Socket::from_bits(self.socket)
+    }
+
+    /// Counts as open from now on. Answers whether with TLS 1.2.
+    fn note_open(&mut self) -> bool {
+        let is_legacy = self.connection.is_legacy();
+        self.set(IS_COUNTED | if is_legacy { IS_LEGACY } else { 0 });
+        is_legacy
     }
 
     fn await_writable<R: Reactor>(&mut self, key: Key, sockets: &mut R) {

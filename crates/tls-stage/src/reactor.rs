@@ -1,9 +1,7 @@
 //! The calls of a reactor.
 
 use crate::admission::LINE_INTERVAL;
-use crate::{
-    Carried, IS_COUNTED, IS_LEGACY, MARK, Secured, Tls, TlsStage, WANTS_WRITABLE, token_below,
-};
+use crate::{Carried, Connection, MARK, Secured, Tls, TlsStage, WANTS_WRITABLE, find, token_below};
 use myriad_reactor::{Close, Completions, NotAdopted, Reactor, SendOp, Socket, Token};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -12,15 +10,14 @@ use std::time::Duration;
 impl<R: Reactor> TlsStage<R> {
     /// What the reactor below calls a socket.
     fn below(&self, socket: Socket) -> Socket {
-        let tls = self.tls.as_deref().filter(|_| socket.to_bits() & MARK != 0);
+        let tls = self.tls.as_deref();
         let secured = tls.and_then(|tls| tls.secured.get(tls.of_socket(socket)?));
         secured.map_or(socket, Secured::below)
     }
 
     /// What the reactor below calls a connection.
     fn named(&self, socket: Socket, token: Token) -> (Socket, Token) {
-        let tls = self.tls.as_deref().filter(|_| socket.to_bits() & MARK != 0);
-        let key = tls.and_then(|tls| tls.of_socket(socket));
+        let key = self.tls.as_deref().and_then(|tls| tls.of_socket(socket));
         (self.below(socket), key.map_or(token, token_below))
     }
 }
@@ -43,8 +40,7 @@ impl<R: Reactor> Reactor for TlsStage<R> {
 
     fn register(&mut self, socket: Socket, token: Token) {
         let (below, named) = self.named(socket, token);
-        if let Some(tls) = &mut self.tls
-            && let Some(key) = tls.of_socket(socket)
+        if let Some((tls, key)) = find(&mut self.tls, socket)
             && let Some(secured) = tls.secured.get_mut(key)
         {
             secured.token_index = token.index;
@@ -85,8 +81,7 @@ impl<R: Reactor> Reactor for TlsStage<R> {
     }
 
     fn notify_writable(&mut self, socket: Socket, token: Token) {
-        if let Some(tls) = &mut self.tls
-            && let Some(key) = tls.of_socket(socket)
+        if let Some((tls, key)) = find(&mut self.tls, socket)
             && let Some(secured) = tls.secured.get_mut(key)
         {
             secured.set(WANTS_WRITABLE);
@@ -96,34 +91,23 @@ impl<R: Reactor> Reactor for TlsStage<R> {
     }
 
     fn shutdown(&mut self, socket: Socket) {
-        match &mut self.tls {
-            Some(tls) if socket.to_bits() & MARK != 0 => {
-                if let Some(key) = tls.of_socket(socket) {
-                    tls.shutdown(key);
-                }
-            }
-            _ => self.sockets.shutdown(socket),
+        match find(&mut self.tls, socket) {
+            Some((tls, key)) => tls.shutdown(key),
+            None => self.sockets.shutdown(socket),
         }
     }
 
     fn close(&mut self, socket: Socket, token: Token, how: Close) {
-        if let Some(tls) = &mut self.tls
-            && let Some(key) = tls.of_socket(socket)
-        {
-            return match how {
-                Close::Orderly => tls.leave(key, &mut self.sockets),
-                Close::Reset => tls.close(key, how, &mut self.sockets),
-            };
+        match (find(&mut self.tls, socket), how) {
+            (Some((tls, key)), Close::Orderly) => tls.leave(key, &mut self.sockets),
+            (Some((tls, key)), Close::Reset) => tls.close(key, how, &mut self.sockets),
+            (None, _) => self.sockets.close(socket, token, how),
         }
-        self.sockets.close(socket, token, how);
     }
 
     fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<Self::Handle> {
         let (below, named) = self.named(socket, token);
-        let removed = self.tls.as_deref_mut().and_then(|tls| {
-            let key = tls.of_socket(socket)?;
-            Some(tls.remove(key))
-        });
+        let removed = find(&mut self.tls, socket).map(|(tls, key)| tls.remove(key));
         let handle = self.sockets.transfer(below, named)?;
         Ok(Carried {
             handle,
@@ -132,29 +116,19 @@ impl<R: Reactor> Reactor for TlsStage<R> {
     }
 
     fn adopt(&mut self, carried: Self::Handle) -> Result<Socket, NotAdopted<Self::Handle>> {
-        let Carried { handle, tls } = carried;
-        let (Some(connection), Some(ours)) = (&tls, &mut self.tls) else {
-            if tls.is_some() {
-                let error = ErrorKind::Unsupported.into();
-                let handle = Carried { handle, tls };
-                return Err(NotAdopted { handle, error });
-            }
-            return self.sockets.adopt(handle).map_err(|refused| NotAdopted {
-                handle: Carried::plain(refused.handle),
-                error: refused.error,
+        if carried.tls.is_some() && self.tls.is_none() {
+            return Err(NotAdopted {
+                handle: carried,
+                error: ErrorKind::Unsupported.into(),
             });
-        };
-        let is_legacy = connection.is_legacy();
-        match self.sockets.adopt(handle) {
-            Ok(socket) => {
-                Ok(ours.take_in(socket, tls.map(|it| *it).unwrap_or_default(), is_legacy))
-            }
-            Err(refused) => Err(NotAdopted {
-                handle: Carried {
-                    handle: refused.handle,
-                    tls,
-                },
-                error: refused.error,
+        }
+        let Carried { handle, tls } = carried;
+        match (self.sockets.adopt(handle), tls, &mut self.tls) {
+            (Ok(socket), Some(connection), Some(ours)) => Ok(ours.take_in(socket, *connection)),
+            (Ok(socket), ..) => Ok(socket),
+            (Err(NotAdopted { handle, error }), tls, _) => Err(NotAdopted {
+                handle: Carried { handle, tls },
+                error,
             }),
         }
     }
@@ -193,23 +167,14 @@ impl Tls {
     }
 
     /// Gives a connection that had another owner a record.
-    fn take_in(
-        &mut self,
-        socket: Socket,
-        connection: crate::Connection,
-        is_legacy: bool,
-    ) -> Socket {
+    fn take_in(&mut self, socket: Socket, connection: Connection) -> Socket {
         let has_output = !connection.output().is_empty();
         let mut secured = Secured {
             connection,
             socket: socket.to_bits(),
             ..Secured::default()
         };
-        secured.set(IS_COUNTED);
-        if is_legacy {
-            secured.set(IS_LEGACY);
-        }
-        self.setup.figures.count_open(is_legacy);
+        self.setup.figures.count_open(secured.note_open());
         let key = self.secured.insert(secured);
         if has_output {
             self.speaking.push(key);

@@ -22,6 +22,12 @@ impl Alert {
     /// The peer's user gave up. A `close_notify` follows (RFC 8446, 6.1).
     pub const USER_CANCELED: Self = Self(90);
 
+    /// Writes the alert as a record without protection, which is all that one can say before keys are known.
+    pub fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[21, 3, 3, 0, 2]);
+        out.extend_from_slice(&self.message());
+    }
+
     /// The two bytes of the message: its level and its description. Only a close is no error (RFC 8446, 6).
     pub(crate) fn message(self) -> [u8; 2] {
         let is_close = matches!(self, Self::CLOSE_NOTIFY | Self::USER_CANCELED);

@@ -191,8 +191,7 @@ impl<E: End> Handshake<E> {
         }
         // rustls queues none about a message whose length is wrong.
         if answers.len() == start && !self.has_spoken {
-            answers.extend_from_slice(&[21, 3, 3, 0, 2]);
-            answers.extend_from_slice(&Alert::DECODE_ERROR.message());
+            Alert::DECODE_ERROR.write(answers);
         }
     }
 

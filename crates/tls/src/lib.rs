@@ -10,12 +10,14 @@
 //! | --- | --- |
 //! | [`Handshake`] | a connection until its keys are known: takes whole records, writes its answers into a buffer |
 //! | [`Records`] | a connection afterwards: `open` takes the peer's records, `seal` writes ours |
+//! | [`Channel`] | a connection afterwards, whichever version it speaks: [`Records`], or [`Legacy`] |
 //! | [`Secrets`] | the [`rustls::KeyLog`] without which a handshake cannot become [`Records`] |
 //! | [`Fault`] | why a connection ends, and with which alert |
 
 #![forbid(unsafe_code)]
 
 mod alert;
+mod channel;
 mod encoding;
 mod end;
 mod handshake;
@@ -26,6 +28,7 @@ mod secrets;
 mod suite;
 
 pub use alert::{Alert, Fault};
+pub use channel::{Channel, ChannelFailed};
 pub use end::End;
 pub use handshake::{Established, Handshake, HandshakeFailed, Progress, Protection};
 pub use header::{HEADER, Header, RECORD_MAX};

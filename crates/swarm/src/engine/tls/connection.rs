@@ -8,8 +8,8 @@
 //! are needed.
 
 use myriad_tls::{
-    Alert, Content, Established, Fault, Handshake, HandshakeFailed, Heard, Legacy, LegacyFailed,
-    Opened, Progress, Protection, Records,
+    Alert, Channel, ChannelFailed, Content, Established, Fault, Handshake, HandshakeFailed,
+    Progress,
 };
 use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
@@ -40,8 +40,7 @@ const _: () = assert!(size_of::<Connection>() <= 232);
 )]
 enum Stage {
     Handshaking(Box<Handshake<Client>>),
-    Open(Records),
-    Legacy(Box<Legacy<Client>>),
+    Open(Channel<Client>),
     /// It cannot go on.
     Failed,
 }
@@ -77,7 +76,7 @@ pub(super) enum ConnectionFailed {
     #[error(transparent)]
     Record(#[from] Fault),
     #[error(transparent)]
-    Legacy(#[from] LegacyFailed),
+    Channel(#[from] ChannelFailed),
     #[error("{0}")]
     Ticket(Error),
     #[error("the peer gave up with alert {}", .0.0)]
@@ -115,7 +114,7 @@ impl Connection {
 
     /// Whether the peer speaks TLS 1.2.
     pub(super) fn is_tls12(&self) -> bool {
-        matches!(self.stage, Stage::Legacy(_))
+        matches!(&self.stage, Stage::Open(channel) if channel.is_legacy())
     }
 
     /// Bytes of a record that has not come whole.
@@ -160,12 +159,24 @@ impl Connection {
 
     /// Lets `change` change the buffers, which exist while one of them has something.
     fn buffering<T>(&mut self, change: impl FnOnce(&mut Buffers) -> T) -> T {
-        let mut buffers = self.buffers.take().unwrap_or_default();
+        let mut buffers = self.take_buffers();
         let result = change(&mut buffers);
-        if !buffers.is_empty() {
-            self.buffers = Some(buffers);
-        }
+        self.put_buffers(buffers);
         result
+    }
+
+    /// The buffers, on the stack: most messages come and go whole, and need no memory.
+    fn take_buffers(&mut self) -> Buffers {
+        self.buffers
+            .take()
+            .map(|buffers| *buffers)
+            .unwrap_or_default()
+    }
+
+    fn put_buffers(&mut self, buffers: Buffers) {
+        if !buffers.is_empty() {
+            self.buffers = Some(Box::new(buffers));
+        }
     }
 
     /// Lets `change` change what came before the caller registered.
@@ -196,8 +207,8 @@ impl Connection {
         plain: &mut Vec<u8>,
         is_resuming: bool,
     ) -> Result<Received, ConnectionFailed> {
-        let mut buffers = self.buffers.take().unwrap_or_default();
-        let Buffers { input, output, .. } = &mut *buffers;
+        let mut buffers = self.take_buffers();
+        let Buffers { input, output, .. } = &mut buffers;
         let mut received = Received {
             established: None,
             is_closed: false,
@@ -217,9 +228,7 @@ impl Connection {
         if result.is_err() || received.is_closed || input.is_empty() {
             *input = Vec::new();
         }
-        if !buffers.is_empty() {
-            self.buffers = Some(buffers);
-        }
+        self.put_buffers(buffers);
         if result.is_err() {
             self.stage = Stage::Failed;
         }
@@ -270,13 +279,9 @@ impl Connection {
                     self.establish(*established);
                 }
             },
-            Stage::Open(records) => {
-                self.stage = Stage::Open(records);
+            open @ Stage::Open(_) => {
+                self.stage = open;
                 received.is_closed = self.open(record, plain, output)?;
-            }
-            Stage::Legacy(mut legacy) => {
-                received.is_closed = legacy.open(record, plain, output)? == Heard::Closed;
-                self.stage = Stage::Legacy(legacy);
             }
             Stage::Failed => return Err(ConnectionFailed::Over),
         }
@@ -284,32 +289,22 @@ impl Connection {
     }
 
     fn establish(&mut self, established: Established<Client>) {
-        self.stage = match established.protection {
-            Protection::Records { records, tickets } => {
-                self.tickets = Some(Box::new(tickets));
-                Stage::Open(records)
-            }
-            Protection::Legacy(legacy) => Stage::Legacy(Box::new(legacy)),
-        };
+        let (channel, tickets) = established.protection.into_channel();
+        self.tickets = tickets.map(Box::new);
+        self.stage = Stage::Open(channel);
     }
 
-    /// Opens a record of TLS 1.3. True if the peer sends no more.
+    /// Opens a record. True if the peer sends no more.
     fn open(
         &mut self,
         record: &mut [u8],
         plain: &mut Vec<u8>,
         output: &mut Vec<u8>,
     ) -> Result<bool, ConnectionFailed> {
-        let Stage::Open(records) = &mut self.stage else {
+        let Stage::Open(channel) = &mut self.stage else {
             return Err(ConnectionFailed::Over);
         };
-        let content = match records.open(record) {
-            Ok(Opened::Record { content, .. }) => content,
-            Ok(Opened::Incomplete) => Content::Nothing,
-            Err(fault) => return Err(self.fail(fault, output)),
-        };
-        records.answer(output);
-        match content {
+        match channel.open(record, output)? {
             Content::Data(range) => {
                 plain.extend_from_slice(&record[range]);
                 // Servers send their tickets before anything else.
@@ -336,8 +331,8 @@ impl Connection {
             let length = u32::from_be_bytes([0, header[1], header[2], header[3]]) as usize;
             let (ticket, rest) = rest.split_at(length.min(rest.len()));
             if let Err(error) = tickets.handle_new_session_ticket(ticket) {
-                if let Stage::Open(records) = &mut self.stage {
-                    records.seal_alert(Alert::DECODE_ERROR, output);
+                if let Stage::Open(channel) = &mut self.stage {
+                    channel.seal_alert(Alert::DECODE_ERROR, output);
                 }
                 return Err(ConnectionFailed::Ticket(error));
             }
@@ -347,10 +342,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends the alert about a record.
+    /// Appends the alert about what is no record.
     fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) -> ConnectionFailed {
-        if let Stage::Open(records) = &mut self.stage {
-            records.seal_alert(fault.alert(), output);
+        if let Stage::Open(channel) = &mut self.stage {
+            channel.seal_alert(fault.alert(), output);
         }
         fault.into()
     }
@@ -364,25 +359,17 @@ impl Connection {
         plain: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ConnectionFailed> {
-        match &mut self.stage {
-            Stage::Open(records) => {
-                records.seal(plain, out);
-                Ok(())
-            }
-            Stage::Legacy(legacy) => {
-                let is_sealed = legacy.seal(plain, out);
-                is_sealed.then_some(()).ok_or(ConnectionFailed::Over)
-            }
-            Stage::Handshaking(_) | Stage::Failed => Err(ConnectionFailed::Over),
-        }
+        let is_sealed = match &mut self.stage {
+            Stage::Open(channel) => channel.seal(plain, out),
+            Stage::Handshaking(_) | Stage::Failed => false,
+        };
+        is_sealed.then_some(()).ok_or(ConnectionFailed::Over)
     }
 
     /// Appends the record that says that nothing more will be sent, if the connection can say so.
     pub(super) fn close_notify(&mut self, out: &mut Vec<u8>) {
-        match &mut self.stage {
-            Stage::Open(records) => records.seal_alert(Alert::CLOSE_NOTIFY, out),
-            Stage::Legacy(legacy) => legacy.close(out),
-            Stage::Handshaking(_) | Stage::Failed => {}
+        if let Stage::Open(channel) = &mut self.stage {
+            channel.close(out);
         }
     }
 }

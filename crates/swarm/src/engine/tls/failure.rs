@@ -1,7 +1,7 @@
 //! What can go wrong with TLS, by kind.
 
 use super::connection::ConnectionFailed;
-use myriad_tls::{HandshakeFailed, LegacyFailed};
+use myriad_tls::{ChannelFailed, HandshakeFailed, LegacyFailed};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tokio_rustls::rustls::{CertificateError, Error};
@@ -42,11 +42,11 @@ impl ConnectionFailed {
     pub(super) fn kind(&self) -> TlsFailure {
         match self {
             Self::Handshake(HandshakeFailed::Refused(error))
-            | Self::Legacy(LegacyFailed::Refused(error))
+            | Self::Channel(ChannelFailed::Legacy(LegacyFailed::Refused(error)))
             | Self::Ticket(error) => TlsFailure::of(error),
             Self::Handshake(HandshakeFailed::Closed) => TlsFailure::Ended,
             Self::Alert(alert) => TlsFailure::Alert(alert.0),
-            Self::Handshake(_) | Self::Record(_) | Self::Legacy(_) | Self::Over => {
+            Self::Handshake(_) | Self::Record(_) | Self::Channel(_) | Self::Over => {
                 TlsFailure::Invalid
             }
         }
