@@ -99,6 +99,16 @@ impl Completions {
     }
 }
 
+impl Completions {
+    /// Reports bytes of the buffer as received, in pieces of the size that a driver gives.
+    pub fn report_received(&mut self, token: Token, range: Range<usize>) {
+        for start in range.clone().step_by(Self::RECEIVE_BYTES_MAX) {
+            let range = start..range.end.min(start + Self::RECEIVE_BYTES_MAX);
+            self.list.push(Completion::Received { token, range });
+        }
+    }
+}
+
 impl Default for Completions {
     fn default() -> Self {
         Self::new()

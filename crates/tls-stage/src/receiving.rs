@@ -124,7 +124,7 @@ impl Tls {
         if !secured.connection.output().is_empty() {
             self.speaking.push(key);
         }
-        report(token, received.plain, out);
+        out.report_received(token, received.plain);
         if received.is_closed && !secured.has(END_REPORTED) {
             secured.set(END_REPORTED);
             out.list.push(Completion::Finished { token });
@@ -202,13 +202,5 @@ impl Tls {
             self.leave_place(key);
         }
         Some((token, is_reported))
-    }
-}
-
-/// Reports plaintext in pieces of the size that a driver gives.
-fn report(token: Token, plain: Range<usize>, out: &mut Completions) {
-    for start in plain.clone().step_by(Completions::RECEIVE_BYTES_MAX) {
-        let range = start..plain.end.min(start + Completions::RECEIVE_BYTES_MAX);
-        out.list.push(Completion::Received { token, range });
     }
 }

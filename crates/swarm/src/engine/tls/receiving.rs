@@ -38,7 +38,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
                 Some(_) => {
                     let start = out.buffer.len();
                     out.buffer.extend_from_slice(&bytes[range]);
-                    report(token, start, out);
+                    out.report_received(token, start..out.buffer.len());
                 }
             },
             Completion::Finished { token } => self.handle_end(token, ABRUPT_END, out),
@@ -136,7 +136,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         }
         let incomplete = link.connection.incomplete_bytes();
         let is_speaking = !is_waiting && !link.connection.output().is_empty();
-        report(token, start, out);
+        out.report_received(token, start..out.buffer.len());
         self.incomplete_bytes = self.incomplete_bytes - incomplete_before + incomplete;
         if is_speaking {
             self.speaking.push(token.index);
@@ -303,20 +303,11 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             };
             let start = out.buffer.len();
             out.buffer.extend_from_slice(&early.plain);
-            report(token, start, out);
+            out.report_received(token, start..out.buffer.len());
             if let Some(errno) = early.end {
                 out.list.push(end_of(token, errno));
             }
         }
-    }
-}
-
-/// Reports what was appended to the buffer, in pieces of the size that a socket reactor would give.
-fn report(token: Token, start: usize, out: &mut Completions) {
-    let end = out.buffer.len();
-    for from in (start..end).step_by(Completions::RECEIVE_BYTES_MAX) {
-        let range = from..end.min(from + Completions::RECEIVE_BYTES_MAX);
-        out.list.push(Completion::Received { token, range });
     }
 }
 
