@@ -306,18 +306,16 @@ fn buffer() -> Vec<u8> {
 fn turn_away(carried: &mut Carried<OwnedFd>, sentence: &str) {
     let mut response = Vec::with_capacity(256);
     write_response(&mut response, 503, &[("retry-after", "1")], sentence);
+    let mut sent = &*response;
     if let Some(tls) = &mut carried.tls {
-        let mut sealed = tls.output().to_vec();
-        if !tls.seal(&response, &mut sealed) {
+        if !tls.queue(&response) {
             return;
         }
-        tls.note_sent(tls.output().len());
         tls.say_goodbye();
-        sealed.extend_from_slice(tls.output());
-        response = sealed;
+        sent = tls.output();
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let _ = rustix::net::send(&carried.handle, &response, flags);
+    let _ = rustix::net::send(&carried.handle, sent, flags);
 }
 
 impl Sender {

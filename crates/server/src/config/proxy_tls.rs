@@ -3,11 +3,10 @@
 use super::proxy_tables::ProxyTlsTable;
 use super::{ConfigError, refuse};
 use crate::proxy::{Tls, TlsFault};
+use crate::tls::read_file;
 use reqwest::Url;
+use std::io;
 use std::path::Path;
-
-/// Bytes of a file with certificates. All CAs that a browser trusts are 200 KiB.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A text, and the key that has it or names its file.
 struct Pem {
@@ -107,11 +106,9 @@ fn no_pem() -> String {
     "this is no PEM text, which has a line -----BEGIN ...-----".into()
 }
 
-fn read(file: &Path) -> std::io::Result<String> {
-    if std::fs::metadata(file)?.len() > FILE_BYTES_MAX {
-        return Err(std::io::Error::other("it has more than 1 MiB"));
-    }
-    std::fs::read_to_string(file)
+fn read(file: &Path) -> io::Result<String> {
+    let text = read_file(file)?;
+    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 #[cfg(test)]

@@ -35,12 +35,14 @@ impl Options {
         let Some(tls_listen) = self.tls_listen else {
             return self.refuse_without_address().map(|()| None);
         };
-        let mut others = [Some(("listen", listen)), self.internal_address()].into_iter();
-        if let Some((other, _)) = others
-            .by_ref()
-            .flatten()
-            .find(|(_, address)| *address == tls_listen && address.port() != 0)
-        {
+        let others = [
+            ("listen", Some(listen)),
+            ("internal-listen", self.internal_listen),
+        ];
+        let same = others
+            .iter()
+            .find(|(_, address)| *address == Some(tls_listen) && tls_listen.port() != 0);
+        if let Some((other, _)) = same {
             let advice = format!("is the same as {other}; choose another port");
             return Err(refuse("tls-listen", tls_listen, advice));
         }
@@ -56,11 +58,6 @@ impl Options {
             sources: Arc::new(sources),
             loaded: Arc::new(loaded),
         }))
-    }
-
-    fn internal_address(&self) -> Option<(&'static str, SocketAddr)> {
-        let address = self.internal_listen?;
-        Some(("internal-listen", address))
     }
 
     /// Certificates that nobody would ever see.

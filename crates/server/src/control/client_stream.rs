@@ -30,6 +30,8 @@ struct Secured {
     plain: Vec<u8>,
     taken: usize,
     is_closed: bool,
+    /// The peer has been told that we send no more. Whoever ends our side may have to ask several times.
+    has_said_goodbye: bool,
 }
 
 impl ClientStream {
@@ -51,6 +53,7 @@ impl ClientStream {
                 plain: Vec::new(),
                 taken: 0,
                 is_closed: false,
+                has_said_goodbye: false,
             })
         });
         Ok(Self {
@@ -104,14 +107,13 @@ impl ClientStream {
         let Some(secured) = &mut self.tls else {
             return rustix::net::send(&self.socket, bytes, flags) == Ok(bytes.len());
         };
-        let mut sealed = secured.connection.output().to_vec();
-        secured.connection.note_sent(sealed.len());
-        if !secured.connection.seal(bytes, &mut sealed) {
+        if !secured.connection.queue(bytes) {
             return false;
         }
-        let sent = rustix::net::send(&self.socket, &sealed, flags).unwrap_or(0);
-        secured.connection.keep_output(&sealed[sent..]);
-        sent == sealed.len()
+        let output = secured.connection.output();
+        let sent = rustix::net::send(&self.socket, output, flags).unwrap_or(0);
+        secured.connection.note_sent(sent);
+        secured.connection.output().is_empty()
     }
 }
 
@@ -196,11 +198,9 @@ impl Secured {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_send(socket, context))?;
         let count = plain.len().min(SEALED_MAX);
-        let mut sealed = Vec::with_capacity(count + 64);
-        if !self.connection.seal(&plain[..count], &mut sealed) {
+        if !self.connection.queue(&plain[..count]) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        self.connection.keep_output(&sealed);
         match self.poll_send(socket, context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             // What is sealed leaves before anything else.
@@ -249,7 +249,7 @@ impl AsyncWrite for ClientStream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Some(secured) = &mut this.tls {
-            if !secured.connection.is_over() {
+            if !std::mem::replace(&mut secured.has_said_goodbye, true) {
                 secured.connection.say_goodbye();
             }
             ready!(secured.poll_send(&mut this.socket, context))?;

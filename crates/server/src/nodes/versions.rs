@@ -41,9 +41,7 @@ impl Nodes {
             tracing::warn!("{}", sentence(why));
         }
     }
-}
 
-impl Nodes {
     /// A node says hello that has other namespaces than this one. The log has it once for each node.
     pub(super) fn remark_other_namespaces(&self, node: &str) {
         if self.other_namespaces.note(node) {
@@ -53,9 +51,7 @@ impl Nodes {
             );
         }
     }
-}
 
-impl Nodes {
     /// A node says hello that verifies tokens by other keys than this one. The log has it once for each node.
     pub(super) fn remark_other_keys(&self, node: &str) {
         if self.other_keys.note(node) {

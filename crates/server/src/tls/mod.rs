@@ -9,6 +9,7 @@ mod resolver;
 mod shown;
 
 pub(crate) use files::{follow, sentence};
+pub(crate) use pair::read_file;
 pub(crate) use shown::ShownTls;
 
 use arc_swap::ArcSwap;

@@ -5,6 +5,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,13 +88,19 @@ pub(super) fn read_certificates(
 }
 
 fn read(field: &str, path: &Path) -> Result<Vec<u8>, LoadFault> {
-    let fault = |advice: String| LoadFault::new(field, path, advice);
-    let metadata =
-        std::fs::metadata(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
-    if metadata.len() > FILE_BYTES_MAX {
-        return Err(fault("has more than 1 MiB".into()));
+    let text = read_file(path);
+    text.map_err(|error| LoadFault::new(field, path, format!("cannot be read: {error}")))
+}
+
+/// A file with certificates, or a key.
+///
+/// # Errors
+/// It cannot be read, or is far larger than any such file.
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.len() > FILE_BYTES_MAX {
+        return Err(io::Error::other("it has more than 1 MiB"));
     }
-    std::fs::read(path).map_err(|error| fault(format!("cannot be read: {error}")))
+    fs::read(path)
 }
 
 /// Seconds since 1970.

@@ -1,7 +1,7 @@
 //! TLS at the server's own address, with clients of rustls.
 
 use crate::support::{
-    Answer, head, metric, next_text, on_both_drivers, options, publish_ok, start, until,
+    Answer, Running, head, metric, next_text, on_both_drivers, options, publish_ok, start, until,
 };
 use myriad_server::{DriverChoice, Machine, Options};
 use rcgen::{
@@ -120,6 +120,15 @@ fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Clien
     StreamOwned::new(client, stream)
 }
 
+/// A server with a certificate for `push.example`, its folder, and where it speaks TLS.
+fn serve(name: &str, driver: DriverChoice) -> (Folder, Running, SocketAddr) {
+    let folder = Folder::new(name, driver);
+    folder.issue("own", "push.example");
+    let server = start(folder.options(driver));
+    let address = server.tls_address().expect("an address");
+    (folder, server, address)
+}
+
 fn ask(client: &mut Client, request: &str) -> Answer {
     client.write_all(request.as_bytes()).expect("sent");
     Answer::read(&mut BufReader::new(client))
@@ -139,10 +148,7 @@ fn common_name(client: &Client) -> Vec<u8> {
 
 on_both_drivers! {
     fn shards_and_the_control_plane_answer_on_one_connection(driver) {
-        let folder = Folder::new("both", driver);
-        folder.issue("own", "push.example");
-        let server = start(folder.options(driver));
-        let address = server.tls_address().expect("an address");
+        let (folder, server, address) = serve("both", driver);
         let mut open = Vec::new();
         for versions in [&[&version::TLS13][..], &[&version::TLS12]] {
             let config = Arc::new(folder.client(versions));
@@ -164,10 +170,7 @@ on_both_drivers! {
     }
 
     fn long_answers_and_bodies_arrive_whole(driver) {
-        let folder = Folder::new("long", driver);
-        folder.issue("own", "push.example");
-        let server = start(folder.options(driver));
-        let address = server.tls_address().expect("an address");
+        let (folder, _server, address) = serve("long", driver);
         let config = Arc::new(folder.client(&[&version::TLS13]));
         let mut client = connect(address, &config, "push.example");
         let put = head("PUT", "/v1/stream/long", "Content-Type: text/plain\r\nContent-Length: 0\r\n");
@@ -194,10 +197,7 @@ on_both_drivers! {
     }
 
     fn who_comes_back_with_a_ticket_resumes_at_any_shard(driver) {
-        let folder = Folder::new("ticket", driver);
-        folder.issue("own", "push.example");
-        let server = start(folder.options(driver));
-        let address = server.tls_address().expect("an address");
+        let (folder, server, address) = serve("ticket", driver);
         let config = Arc::new(folder.client(&[&version::TLS13]));
         for _ in 0..6 {
             let mut client = connect(address, &config, "push.example");
@@ -229,10 +229,7 @@ on_both_drivers! {
     }
 
     fn changed_files_are_for_new_clients_and_a_wrong_pair_for_nobody(driver) {
-        let folder = Folder::new("changed", driver);
-        folder.issue("own", "push.example");
-        let server = start(folder.options(driver));
-        let address = server.tls_address().expect("an address");
+        let (folder, server, address) = serve("changed", driver);
         let config = Arc::new(folder.client(&[&version::TLS13]));
         let mut kept = connect(address, &config, "push.example");
         assert_eq!(ask(&mut kept, &head("GET", "/healthz", "")).status, 200);
