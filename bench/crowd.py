@@ -18,7 +18,10 @@ SILENCE_S = 120
 # For a program that measures beside a crowd that is held.
 PROBE_PATIENCE_S = 300
 # Options whose value is a file in the folder of raw results, or a process: what a page calls it.
-SHOWN_AS = {"--json": "report.json", "--config": "myriad.toml", "--tokens": "tokens", "--server-pid": "PID"}
+SHOWN_AS = {
+    "--json": "report.json", "--config": "myriad.toml", "--tokens": "tokens", "--server-pid": "PID",
+    "--ca": "cert.pem", "--tls-certificate": "cert.pem", "--tls-key": "key.pem",
+}
 
 
 # Connections of the plain program for echoes, which has two processes: more than this shows the same.
@@ -72,11 +75,12 @@ class Bench:
         ]
 
     def crowd_command(self, connections, ports, report, path, *options):
-        """`path` is that of a WebSocket server, or an http:// URL with PORT for the port, or a scenario file."""
+        """`path` is that of a WebSocket server, or a URL with PORT or TLS_PORT for the port, or a scenario file."""
         reports = ["--live", "json", "--json", report, *options]
         if path.endswith(".toml"):
             return [self.myriad, "swarm", ROOT / path, *reports]
-        target = path.replace("PORT", str(ports[0])) if "://" in path else f"ws://127.0.0.1:{ports[0]}{path}"
+        placed = path.replace("TLS_PORT", str(ports[1])).replace("PORT", str(ports[0]))
+        target = placed if "://" in path else f"ws://127.0.0.1:{ports[0]}{path}"
         return [self.myriad, "swarm", target, "--connections", connections, *reports]
 
     def publish_options(self, kind, ports, pushes, every):
@@ -99,12 +103,13 @@ class Bench:
 
     def run(
         self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench", config=None,
-        watches_server=False,
+        watches_server=False, server_options=lambda ports: [],
     ):
         """Starts both, hands the crowd's events to `course`, returns its figures with those all runs have.
 
         `crowd_options(kind, ports)` is called when the server is ready. `course(run, event)` is called for each live event
-        and returns True when the run is over. `config` is the text of the server's config file. With `watches_server` the
+        and returns True when the run is over. `config` is the text of the server's config file, and `server_options(ports)` gives
+        more of its options. With `watches_server` the
         crowd's report has what a message takes of the processors at both ends. The baseline's many processes are not watched,
         because looking at them costs the crowd more than looking at one.
         """
@@ -118,6 +123,7 @@ class Bench:
             config_path.write_text(config)
             figures["config"] = config
         server_command = self.server_command(kind, connections, ping_interval, ports, config_path)
+        server_command += server_options(ports)
         with Process(server_command, self.out / f"{name}.server.log") as server:
             wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)
             run = Run(self, server, ports, figures)

@@ -1,6 +1,7 @@
 """The table of targets: the figure of each row, and whether it reaches its target."""
 
 import math
+import operator
 import statistics
 from dataclasses import dataclass
 
@@ -94,14 +95,22 @@ def fails_without_all(run):
 
 def ratio(kind, value, against="baseline"):
     """For each round, the value of this kind over that of the baseline, or of another kind, in the same round."""
+    return compared(kind, value, against, operator.truediv)
 
+
+def difference(kind, value, against):
+    """For each round, the value of this kind less that of another kind in the same round."""
+    return compared(kind, value, against, operator.sub)
+
+
+def compared(kind, value, against, compare):
     def values(runs):
         baselines = {run["round"]: run for run in of_kind(runs, against)}
         found = []
         for run in of_kind(runs, kind):
             baseline = baselines.get(run["round"])
             comparable = baseline is not None and whole(run) and whole(baseline)
-            found.append(value(run) / value(baseline) if comparable else None)
+            found.append(compare(value(run), value(baseline)) if comparable else None)
         return found
 
     return values
@@ -391,6 +400,14 @@ ROWS = [
     Row("compressed-100k-memory", "compressed-100k",
         "user space per idle connection that negotiated compression, against one that did not",
         "at most 1.05", ratio("compressed", user_bytes, against="plain"), 1.05),
+    Row("tls-100k-memory", "tls-100k", "user space of an idle `wss://` connection over the same plain one, at 100k, io_uring",
+        "256 B", difference("tls", user_bytes, against="plain"), 256, shown=byte_count),
+    Row("tls-100k-crowd", "tls-100k", "user space of a `wss://` client of the crowd, at 100k",
+        "320 B", figure("tls", crowd_bytes), 320, shown=byte_count),
+    Row("tls-100k-last", "tls-100k", "broadcast to 100k over TLS, publish to last client, against plain",
+        "at most 1.6", ratio("tls", last_ms, against="plain"), 1.6),
+    Row("tls-100k-cpu", "tls-100k", "server CPU per delivered message in that broadcast, against plain",
+        "at most 1.9", ratio("tls", cpu_per_delivery_us, against="plain"), 1.9),
     Row("sessions-100k-setup", "sessions-100k", "JSON clients that connect and subscribe, 100k, both ends here, io_uring",
         "30,000/s", figure("centrifuge-json", setup_rate), 30_000, at_least=True, shown=per_second),
     Row("sessions-100k-setup-ratio", "sessions-100k", "the same against `raw` in the same round",

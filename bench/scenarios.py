@@ -11,6 +11,7 @@ import held
 import namespace
 import quantity
 import report
+import secured
 import sessions
 import tokens
 from course import note_connected, push_from_probe, through_pushes
@@ -115,6 +116,7 @@ def everything(connections, rounds, connections_max=None):
     return [
         scenario("broadcast-100k", 100_000, 5, KINDS, broadcast_over_floor),
         scenario("compressed-100k", 100_000, 5, ("plain", "compressed"), compressed),
+        scenario("tls-100k", 100_000, 3, secured.KINDS, secured.broadcast),
         scenario("sessions-100k", 100_000, 5, sessions.PROTOCOLS, sessions.sessions),
         scenario("tokens-100k", 100_000, 3, tokens.KINDS, tokens.with_tokens),
         scenario("proxy-connect", 50_000, 3, ("application",), application.asked_at_connect),

@@ -105,6 +105,16 @@ class RowTest(unittest.TestCase):
         self.assertEqual(row("compressed-100k-bytes").outcome(runs).median, 0.4)
         self.assertEqual(row("compressed-100k-memory").outcome(runs).median, 1.0)
 
+    def test_tls_is_held_against_the_plain_run(self):
+        runs = [run("plain", 0, [1, 1], cpu_s=2.0), run("tls", 0, [2, 2], cpu_s=3.0)]
+        for found, user, crowd in zip(runs, [100, 350], [36, 300]):
+            found["user_bytes_per_connection"] = user
+            found["report"]["crowd"] = {"user_bytes_per_client": crowd}
+        self.assertEqual(row("tls-100k-memory").outcome(runs).measured, "250 B")
+        self.assertEqual(row("tls-100k-crowd").outcome(runs).measured, "300 B")
+        self.assertAlmostEqual(row("tls-100k-last").outcome(runs).median, 2.0)
+        self.assertAlmostEqual(row("tls-100k-cpu").outcome(runs).median, 1.5)
+
     def test_rooms_that_missed_something_have_no_time(self):
         runs = [run("at 50%", 0, [])]
         runs[0]["report"]["fanout"] = {"reach": 1, "overall": {"p99_ms": 12.5}}
