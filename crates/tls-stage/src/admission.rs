@@ -7,8 +7,8 @@ use myriad_wheel::Key;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long a handshake keeps its place while others wait for one. Then it has to have said something that we can work on: a client
-/// needs two round trips, and a bad network takes a second for each.
+/// While others wait for a place, a handshake loses its own after this time, unless its next step is due. A client needs two round trips,
+/// and a bad network takes a second for each.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How often the line is looked at while nothing else happens.
@@ -46,7 +46,7 @@ impl Tls {
         self.handshakes < self.setup.handshakes_max.max(1)
     }
 
-    /// Takes the places of those that have had them for long, and whose next words have not come.
+    /// Ends handshakes that have lasted too long, and whose next record has not come.
     fn make_places(&mut self, out: &mut Completions) {
         let now = (self.setup.clock)();
         while !self.has_place()

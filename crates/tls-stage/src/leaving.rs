@@ -1,6 +1,6 @@
-//! Connections that their caller has closed while the socket was full: their last record leaves first.
+//! Connections that the caller has closed while their socket was full. Their last record leaves first.
 //!
-//! Without it a client would not know whether somebody on the way had cut the end off (RFC 8446, section 6.1).
+//! That record is the `close_notify`. A client that does not get it cannot tell an end from a cut (RFC 8446, section 6.1).
 
 use crate::{IS_COUNTED, IS_LEAVING, IS_LEGACY, Tls, token_below};
 use myriad_reactor::{Close, Reactor};

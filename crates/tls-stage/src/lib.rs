@@ -89,16 +89,16 @@ struct Tls {
     setup: Setup,
     /// The way to those who make slow handshakes.
     desk: Option<Desk>,
-    /// Connections that are there.
+    /// Connections whose next step one of them makes.
     away: usize,
     secured: Slab<Secured>,
     /// Sockets that were accepted and wait for a place.
     line: VecDeque<Socket>,
-    /// Connections whose handshake is under way, the longest first, and since when. Some of them may have ended.
+    /// Connections whose handshake has begun, in that order, and when. They may stay for a while when it is over.
     begun: VecDeque<(Key, Duration)>,
-    /// How many of them have not.
+    /// Handshakes under way.
     handshakes: usize,
-    /// Connections that have a whole record of their handshake.
+    /// Connections whose next step is due: a whole record of their handshake has come.
     due: VecDeque<Key>,
     /// Connections with output, or whose end is to be sent.
     speaking: Vec<Key>,
@@ -135,7 +135,7 @@ const SAID_GOODBYE: u16 = 4;
 const END_REPORTED: u16 = 8;
 /// It has a place among the handshakes.
 const HAS_PLACE: u16 = 16;
-/// It is in the list of those that have a record of their handshake.
+/// It is in the list of connections whose next step is due.
 const IS_DUE: u16 = 32;
 /// A header of the PROXY protocol has been read.
 const HAS_GREETED: u16 = 64;
@@ -147,11 +147,11 @@ const IS_LEGACY: u16 = 256;
 const IS_PAUSED: u16 = 512;
 /// The last byte of plaintext that was sealed is still the caller's: it counts as sent once its record has left.
 const IS_WITHHELD: u16 = 1024;
-/// The reactor below has been asked to tell when the socket takes bytes again, which it takes once.
+/// The reactor below will tell when the socket takes bytes again. It may be asked once until then.
 const AWAITS_WRITABLE: u16 = 2048;
 /// The caller has closed it, and its last record has not left.
 const IS_LEAVING: u16 = 4096;
-/// Another thread makes the next step of its handshake. Only its input is here.
+/// Another thread has the connection, and makes the next step of its handshake. What comes meanwhile is kept here.
 const IS_AWAY: u16 = 8192;
 
 // With the slab's generation an idle connection takes 248 bytes.

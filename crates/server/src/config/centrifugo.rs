@@ -72,7 +72,7 @@ const TOP: &[Foreign] = &[
     ),
     Foreign::new(
         "http_server",
-        "write listen for address and port, and internal-listen for internal_address and internal_port; TLS and HTTP/3 end at a proxy in front (docs/proxies.md)",
+        "write listen for address and port, and internal-listen for internal_address and internal_port; for TLS write tls-listen, tls-certificate and tls-key (docs/tls.md); HTTP/3 ends at a proxy in front (docs/proxies.md)",
     )
     .vital(&[
         ("tls_enabled", OFF),

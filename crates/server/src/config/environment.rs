@@ -521,7 +521,7 @@ mod tests {
             (
                 "CENTRIFUGO_HTTP_SERVER_TLS_ENABLED",
                 "true",
-                "TLS and HTTP/3 end at a proxy",
+                "for TLS write tls-listen, tls-certificate and tls-key",
             ),
             (
                 "CENTRIFUGO_HTTP_SERVER_INTERNAL_PORT",

@@ -1,7 +1,7 @@
 //! Watches the files of certificates, as certbot and cert-manager replace them.
 //!
-//! The kernel's own notices would do for files, and not for what cert-manager does: it replaces a symbolic link some folders above. So
-//! the files are looked at, which costs a few system calls.
+//! inotify sees files that change, but not the symbolic link some folders above that Kubernetes replaces. So the server looks at the
+//! files, which costs a few system calls.
 
 use super::{Loaded, Running, Sources};
 use std::fs;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(super) struct ByName {
     /// By name in lower case; the name of a wildcard begins with its dot.
     named: HashMap<String, Arc<CertifiedKey>>,
-    /// For everybody else. A client that knows better refuses it, and its log then says more than an alert of ours.
+    /// For everybody else. A client that does not find its name there says so, which explains more than an alert of ours.
     first: Option<Arc<CertifiedKey>>,
 }
 
