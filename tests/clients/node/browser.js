@@ -56,10 +56,10 @@ async function unpack() {
 // Every name below .example is on this machine: pages of several origins, of which none is taken for a local one.
 const args = ['--no-sandbox', '--host-resolver-rules=MAP *.example 127.0.0.1'];
 
-const start = (options) => chromium.launch({ args, ...options });
-
-// Starts a browser. Without one a test that needs it fails: a test that is skipped is soon one that nobody runs.
-export async function launch() {
+// Starts a browser, perhaps with more arguments. Without one a test that needs it fails: a test that is skipped is soon one that
+// nobody runs.
+export async function launch(...more) {
+  const start = (options) => chromium.launch({ args: [...args, ...more], ...options });
   const named = process.env.CHROMIUM;
   if (named) return start({ executablePath: pathOf(named) ?? named });
   const installed = installedNames.map(pathOf).find(Boolean);

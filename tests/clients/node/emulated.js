@@ -44,16 +44,21 @@ export function emulated(name, flags, body) {
 class EmulatedClient {
   static async open(server, kind, options) {
     const client = new EmulatedClient();
-    client.wire = await Wire.to(server.address);
+    client.wire = await Wire.to(server.secure ?? server.address);
     client.encoding = kind;
-    const base = `http://${client.wire.address}`;
+    const base = `${server.secure ? 'https' : 'http'}://${client.wire.address}`;
+    class Source extends EventSource {
+      constructor(url, init) {
+        super(url, { ...init, fetch: server.fetch });
+      }
+    }
     client.centrifuge = new kind.Centrifuge(
       [{ transport: kind.transport, endpoint: `${base}/connection/${kind.transport}` }],
       {
         emulationEndpoint: `${base}/emulation`,
-        fetch,
+        fetch: server.fetch,
         readableStream: ReadableStream,
-        eventsource: EventSource,
+        eventsource: Source,
         minReconnectDelay: 1,
         maxReconnectDelay: 50,
         ...options,

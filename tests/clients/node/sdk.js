@@ -59,7 +59,8 @@ export const RIGHTS = ['subscribe', 'publish', 'history', 'presence'].flatMap((r
 // Ends a server and starts one with the same address, as an operator would.
 export async function restart(server, ...flags) {
   await server.stop();
-  return Server.start(server.driver, '--listen', server.address, ...flags);
+  const secure = server.secure ? ['--tls-listen', server.secure] : [];
+  return Server.start(server.driver, '--listen', server.address, ...secure, ...flags);
 }
 
 // A client of the SDK with its sockets, so that a test can cut the connection without a word to the SDK.
@@ -69,13 +70,13 @@ export class SdkClient {
     const headers = user === undefined ? {} : { 'X-User': user };
     class Recorded extends WebSocket {
       constructor(address, protocols) {
-        super(address, protocols, { headers });
+        super(address, protocols, { headers, ...server.trust });
         sockets.push(this);
       }
     }
     this.sockets = sockets;
     this.encoding = encoding;
-    this.centrifuge = new encoding.Centrifuge(`ws://${server.address}/connection/websocket`, {
+    this.centrifuge = new encoding.Centrifuge(server.url('ws', '/connection/websocket'), {
       websocket: Recorded,
       minReconnectDelay: 1,
       maxReconnectDelay: 50,

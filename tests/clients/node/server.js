@@ -6,7 +6,9 @@ import { existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
+import { Agent, fetch as undiciFetch } from 'undici';
 import WebSocket from 'ws';
+import { authority } from './certificates.js';
 
 const root = new URL('../../../', import.meta.url);
 
@@ -21,14 +23,19 @@ function binary() {
 export class Server {
   #child;
   #log = [];
+  #agent;
 
   // Starts a server on a port of the kernel's choice, and waits until it accepts. With a key of its own it is one for real, without
-  // one a development server.
+  // one a development server. With a certificate it speaks TLS too, at `secure`.
   static async start(driver, ...flags) {
     const server = new Server();
     const listen = flags.includes('--listen') ? [] : ['--listen', '127.0.0.1:0'];
     const dev = flags.includes('--api-key') ? [] : ['--dev'];
-    const fixed = ['serve', ...listen, '--max-connections', '2000', '--drain', '0', ...dev];
+    const hasTls = flags.includes('--tls-certificate');
+    // Options of TLS that its clients need: whom they believe, and perhaps who they are.
+    server.trust = hasTls ? { ca: authority().pem } : {};
+    const tlsListen = hasTls && !flags.includes('--tls-listen') ? ['--tls-listen', '127.0.0.1:0'] : [];
+    const fixed = ['serve', ...listen, ...tlsListen, '--max-connections', '2000', '--drain', '0', ...dev];
     server.#child = spawn(binary(), [...fixed, '--driver', driver, ...flags], { stdio: ['ignore', 'ignore', 'pipe'] });
     server.exited = once(server.#child, 'exit');
     const lines = createInterface({ input: server.#child.stderr });
@@ -38,13 +45,27 @@ export class Server {
         const address = /^listening on (\S+) \((\w+),/.exec(line);
         if (address) {
           server.driver = address[2];
-          resolve(address[1]);
+          server.address = address[1];
         }
+        server.secure ??= /^TLS on (\S+) /.exec(line)?.[1];
+        if (server.address && (server.secure || !hasTls)) resolve();
       });
       lines.on('close', () => reject(new Error(server.#log.join('\n'))));
     });
-    server.address = await ready;
+    await ready;
     return server;
+  }
+
+  // Where clients find a path: by TLS where the server speaks it, and otherwise without.
+  url(scheme, path = '') {
+    return this.secure ? `${scheme}s://${this.secure}${path}` : `${scheme}://${this.address}${path}`;
+  }
+
+  // The function `fetch` for this server.
+  get fetch() {
+    if (!this.secure) return fetch;
+    this.#agent ??= new Agent({ connect: this.trust });
+    return (url, options) => undiciFetch(url, { ...options, dispatcher: this.#agent });
   }
 
   get log() {
@@ -64,7 +85,7 @@ export class Server {
 
   // An open WebSocket with its messages, errors and end to wait for.
   async connect(path, options = {}) {
-    const client = new Client(`ws://${this.address}${path}`, options);
+    const client = new Client(this.url('ws', path), { ...this.trust, ...options });
     await once(client.socket, 'open');
     return client;
   }

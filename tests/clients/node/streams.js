@@ -8,7 +8,8 @@ export const LIVE = ['long-poll', 'sse', true];
 
 // A stream's address. A channel's name may have slashes, which stay as they are.
 export function addressOf(server, channel) {
-  return `http://${server.address}/v1/stream/${channel.split('/').map(encodeURIComponent).join('/')}`;
+  const origin = server.url?.('http') ?? `http://${server.address}`;
+  return `${origin}/v1/stream/${channel.split('/').map(encodeURIComponent).join('/')}`;
 }
 
 // What the stream has now, and where that ends.
