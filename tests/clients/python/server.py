@@ -83,26 +83,33 @@ class Answer:
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, process, deaf=False):
+    def __init__(self, process, deaf=False, has_tls=False):
         self.process = process
+        self.has_tls = has_tls
         self.log = []
         self.deaf = deaf
         self.ready = queue.SimpleQueue()
         self.clients = contextlib.ExitStack()
         self.host = self.port = self.key = None
+        # Where it speaks TLS, and the ssl.SSLContext of a client that believes its certificate.
+        self.secure = self.trust = None
         threading.Thread(target=self._read_log, daemon=True).start()
 
     @classmethod
-    def start(cls, *flags, dev=True, descriptors=None, deaf=False, connections=2000):
-        """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE; `deaf` closes its log once it accepts."""
+    def start(cls, *flags, dev=True, descriptors=None, deaf=False, connections=2000, trust=None):
+        """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE; `deaf` closes its log once it accepts. With a certificate
+        among the flags it speaks TLS too, and clients of it use the ssl.SSLContext `trust`."""
         fixed = ["serve", "--listen", "127.0.0.1:0", "--max-connections", str(connections), "--drain", "0"]
+        if has_tls := "--tls-certificate" in flags:
+            fixed += ["--tls-listen", "127.0.0.1:0"]
         process = subprocess.Popen(
             [binary(), *fixed, *(["--dev"] if dev else []), *flags],
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=limit_descriptors(descriptors) if descriptors else None,
         )
-        server = cls(process, deaf)
+        server = cls(process, deaf, has_tls)
+        server.trust = trust
         if not server.ready.get(timeout=PATIENCE):
             code = process.wait(PATIENCE)
             log = "\n".join(server.log)
@@ -110,6 +117,7 @@ class Server:
         return server
 
     def _read_log(self):
+        is_ready = False
         for line in self.process.stderr:
             line = line.rstrip("\n")
             self.log.append(line)
@@ -117,12 +125,20 @@ class Server:
                 self.key = found[1]
             if found := re.match(r"listening on (\S+):(\d+) \(", line):
                 self.host, self.port = found[1], int(found[2])
+            if found := re.match(r"TLS on (\S+) ", line):
+                self.secure = found[1]
+            if self.port and not is_ready and (self.secure or not self.has_tls):
+                is_ready = True
                 if self.deaf:
                     self.process.stderr.close()
                 self.ready.put(True)
                 if self.deaf:
                     return
         self.ready.put(False)
+
+    def url(self, scheme, path=""):
+        """Where clients find a path: by TLS where the server speaks it, and otherwise without."""
+        return f"{scheme}s://{self.secure}{path}" if self.secure else f"{scheme}://{self.host}:{self.port}{path}"
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)

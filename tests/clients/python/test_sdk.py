@@ -91,13 +91,14 @@ class User:
         self.protobuf = protobuf
         self.events = Events()
         self.sdk = Client(
-            f"ws://{server.host}:{server.port}/connection/websocket",
+            server.url("ws", "/connection/websocket"),
             events=self.events,
             use_protobuf=protobuf,
             headers={"X-User": name} if name else None,
             min_reconnect_delay=0.001,
             max_reconnect_delay=0.05,
             proxy=None,
+            ssl_context=server.trust,
         )
 
     def encode(self, value):
@@ -141,7 +142,11 @@ def sdk(serve, protobuf, tmp_path):
     """Runs a coroutine with a server and a maker of connected clients, which are disconnected at the end."""
     config = tmp_path / "myriad.toml"
     config.write_text(CONFIG)
-    server = serve("--config", str(config))
+    return running(serve("--config", str(config)), protobuf)
+
+
+def running(server, protobuf):
+    """What runs a coroutine with this server and clients of it."""
 
     async def with_clients(body):
         users = []
