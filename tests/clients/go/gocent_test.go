@@ -1,4 +1,5 @@
-// Package clients tests the API through gocent, Centrifugo's library for Go, which speaks the form of older clients.
+// Package clients tests the API through gocent, Centrifugo's library for Go, which speaks the form of older clients; and TLS with clients
+// of Go, the SDK centrifuge-go among them.
 package clients
 
 import (

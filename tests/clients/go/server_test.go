@@ -49,11 +49,22 @@ func program(t *testing.T) string {
 
 // serve starts a server of the test's own, and returns its address.
 func serve(t *testing.T) string {
+	return start(t, `^listening on (\S+) \(`)
+}
+
+// serveTls starts a server of the test's own, and returns where it speaks TLS.
+func serveTls(t *testing.T, flags ...string) string {
+	return start(t, `^TLS on (\S+) `, flags...)
+}
+
+// start starts a server, and returns the address in the first line of its log that the pattern finds.
+func start(t *testing.T, pattern string, flags ...string) string {
 	file := filepath.Join(t.TempDir(), "myriad.toml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(program(t), "serve", "--listen", "127.0.0.1:0", "--max-connections", "2000", "--drain", "0", "--config", file)
+	fixed := []string{"serve", "--listen", "127.0.0.1:0", "--max-connections", "2000", "--drain", "0", "--config", file}
+	command := exec.Command(program(t), append(fixed, flags...)...)
 	log, err := command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +76,7 @@ func serve(t *testing.T) string {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		_ = command.Wait()
 	})
-	listening := regexp.MustCompile(`^listening on (\S+) \(`)
+	listening := regexp.MustCompile(pattern)
 	said, lines := "", bufio.NewScanner(log)
 	for lines.Scan() {
 		if found := listening.FindStringSubmatch(lines.Text()); found != nil {
@@ -94,14 +105,7 @@ func visit(t *testing.T, address string, channels ...string) *visitor {
 	}
 	t.Cleanup(func() { _ = socket.Close() })
 	_ = socket.SetDeadline(time.Now().Add(patience))
-	v := &visitor{t: t, socket: socket, reader: bufio.NewReader(socket)}
-	fmt.Fprintf(socket, "GET /connection/websocket HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", address)
-	for line := "-"; strings.TrimSpace(line) != ""; {
-		if line, err = v.reader.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
+	v := upgrade(t, socket, address, "/connection/websocket")
 	v.id = v.call(1, "connect", map[string]any{})["client"].(string)
 	for index, channel := range channels {
 		v.call(2+index, "subscribe", map[string]any{"channel": channel})
@@ -109,23 +113,50 @@ func visit(t *testing.T, address string, channels ...string) *visitor {
 	return v
 }
 
+// upgrade makes a WebSocket of a connection.
+func upgrade(t *testing.T, socket net.Conn, address, path string) *visitor {
+	v := &visitor{t: t, socket: socket, reader: bufio.NewReader(socket)}
+	fmt.Fprintf(socket, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", path, address)
+	for line := "-"; strings.TrimSpace(line) != ""; {
+		var err error
+		if line, err = v.reader.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return v
+}
+
 // call sends a command, and returns its reply.
 func (v *visitor) call(id int, method string, params map[string]any) map[string]any {
 	text, err := json.Marshal(map[string]any{"id": id, method: params})
-	if err != nil || len(text) > 125 {
-		v.t.Fatal(err, len(text))
-	}
-	// Masked with zeros, the text stays as it is.
-	frame := append([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
-	if _, err := v.socket.Write(frame); err != nil {
+	if err != nil {
 		v.t.Fatal(err)
 	}
+	v.send(1, text)
 	reply := v.find(func(line map[string]any) bool { return line["id"] == float64(id) })
 	result, ok := reply[method].(map[string]any)
 	if !ok {
 		v.t.Fatalf("%s: %v", method, reply)
 	}
 	return result
+}
+
+// send sends a message in one frame. Masked with zeros, its payload stays as it is.
+func (v *visitor) send(opcode byte, payload []byte) {
+	head := []byte{0x80 | opcode, 0x80 | 127}
+	switch length := len(payload); {
+	case length < 126:
+		head[1] = 0x80 | byte(length)
+	case length < 1<<16:
+		head[1] = 0x80 | 126
+		head = binary.BigEndian.AppendUint16(head, uint16(length))
+	default:
+		head = binary.BigEndian.AppendUint64(head, uint64(length))
+	}
+	if _, err := v.socket.Write(append(append(head, 0, 0, 0, 0), payload...)); err != nil {
+		v.t.Fatal(err)
+	}
 }
 
 // push is the next push of a kind.
@@ -178,8 +209,11 @@ func (v *visitor) frame() (opcode byte, payload []byte) {
 	}
 	head := read(2)
 	length := int(head[1])
-	if length == 126 {
+	switch length {
+	case 126:
 		length = int(binary.BigEndian.Uint16(read(2)))
+	case 127:
+		length = int(binary.BigEndian.Uint64(read(8)))
 	}
 	return head[0] & 15, read(length)
 }
