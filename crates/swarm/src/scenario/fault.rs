@@ -307,12 +307,16 @@ impl fmt::Display for Fault {
             None => write!(f, "--set {}: ", self.key)?,
         }
         let said = self.problem.to_string();
-        // A check of the run names its option first, which became the key.
-        let is_named = said.starts_with(&format!("{} ", self.key));
+        // A check of the run names its option first, which became the key: it is said once.
+        let behind_key = said.strip_prefix(&*self.key);
+        let is_named = behind_key.is_some_and(|rest| rest.starts_with(' '));
+        let said = behind_key
+            .and_then(|rest| rest.strip_prefix(": "))
+            .unwrap_or(&said);
         if !self.key.is_empty() && !is_named && self.place.is_some() {
             write!(f, "{}: ", self.key)?;
         }
-        f.write_str(&said)?;
+        f.write_str(said)?;
         let Some(place) = &self.place else {
             return Ok(());
         };

@@ -164,6 +164,10 @@ impl Scenario {
             let key = format!("terminals.headers.{name}");
             return self.document.fault(&key, Problem::Config(error));
         }
+        if let ConfigError::Variable("targets", problem) = error {
+            let problem = Problem::Value(problem.to_string());
+            return self.document.fault("terminals.targets", problem);
+        }
         if let ConfigError::Threshold(expression, problem) = error {
             return match self.document.threshold_key(&expression) {
                 Some(key) => self.document.fault(&key, Problem::Threshold(problem)),

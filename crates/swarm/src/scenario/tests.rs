@@ -198,6 +198,26 @@ fn a_threshold_follows_the_variable_of_the_count() {
 }
 
 #[test]
+fn a_mistake_of_the_run_names_its_key_once() {
+    let accounts = "there are no accounts that ${account:sid} could be of";
+    let target = "[terminals]\ntargets = [\"ws://127.0.0.1:1/?channel=${account:sid}\"]\n";
+    let header = with("headers = { Cookie = \"sid=${account:sid}\" }", "");
+    let channel = with("protocol = \"http\"\nchannels = [\"b\"]", "");
+    for (text, key, words) in [
+        (&*header, "terminals.headers", accounts),
+        (target, "terminals.targets", accounts),
+        (&channel, "terminals.channels", "clients of"),
+    ] {
+        let said = said(text, &[]);
+        let first = said.lines().next().unwrap_or_default();
+        assert!(first.contains(&format!(": {key}: {words}")), "{said}");
+        assert_eq!(first.matches(key).count(), 1, "{said}");
+    }
+    let set = said(&with("", ""), &["terminals.headers.X=${account:sid}"]);
+    assert_eq!(set.matches("terminals.headers").count(), 1, "{set}");
+}
+
+#[test]
 fn a_header_of_several_lines_is_refused_at_its_line() {
     let two = said(
         &with("headers = { X-A = \"b\", X-B = \"a\\r\\nX-C: d\" }", ""),
@@ -439,7 +459,7 @@ fn a_crowd_arrives_in_one_way() {
     scenario.config.check().expect("it can be run");
     let other = said(&with("count = 400", stages), &[]);
     assert!(
-        other.starts_with("my.toml:5:10: arrival.stages: arrival.stages: the last one goes to 500, and terminals.count is 400; let it end there, or write shares such as 100%\n"),
+        other.starts_with("my.toml:5:10: arrival.stages: the last one goes to 500, and terminals.count is 400; let it end there, or write shares such as 100%\n"),
         "{other}"
     );
     let both = said(&with("", "[arrival]\nramp = \"5s\"\nat-once = true"), &[]);
