@@ -77,10 +77,6 @@ impl Filters {
         filter.bytes()
     }
 
-    pub(crate) fn get(&self, FilterId(index): FilterId) -> Option<&Arc<Filter>> {
-        self.shared[index].filter.as_ref()
-    }
-
     /// Bytes of all filters.
     pub(crate) fn bytes(&self) -> u64 {
         self.names.keys().map(|filter| filter.bytes() as u64).sum()
@@ -128,17 +124,28 @@ impl Filters {
         if nth < REMEMBERED && shared.known[word] & bit != 0 {
             return shared.passed[word] & bit != 0;
         }
-        let Some(filter) = &shared.filter else {
-            return true;
-        };
-        let passes = filter.passes(&content.tags);
-        self.comparisons += 1;
-        let work = u64::from(filter.work()) * content.tag_bytes() as u64 / WORK_OF_A_MEMBER;
-        self.cost += 1 + usize::try_from(work).unwrap_or(usize::MAX / 2);
+        let (passes, cost) = self.compare(FilterId(index), content);
+        self.cost = self.cost.saturating_add(cost);
+        let shared = &mut self.shared[index];
         if nth < REMEMBERED {
             shared.known[word] |= bit;
             shared.passed[word] = shared.passed[word] & !bit | if passes { bit } else { 0 };
         }
         passes
+    }
+
+    /// Whether a publication passes that is in no delivery, and what comparing it cost, in members that could have been delivered to.
+    pub(crate) fn compare(
+        &mut self,
+        FilterId(index): FilterId,
+        content: &Content,
+    ) -> (bool, usize) {
+        let Some(filter) = &self.shared[index].filter else {
+            return (true, 1);
+        };
+        self.comparisons += 1;
+        let work = u64::from(filter.work()) * content.tag_bytes() as u64 / WORK_OF_A_MEMBER;
+        let cost = usize::try_from(work).map_or(usize::MAX, |work| work.saturating_add(1));
+        (filter.passes(&content.tags), cost)
     }
 }

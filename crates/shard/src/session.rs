@@ -27,6 +27,7 @@ mod recovery;
 mod refresh;
 mod refused;
 mod rpc;
+mod sifting;
 mod single;
 mod subscribe;
 mod unanswered;
@@ -57,6 +58,7 @@ use per_second::PerSecond;
 use questions::Questions;
 use recent::Recent;
 use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
+use sifting::Sifting;
 use single::Connects;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -89,6 +91,8 @@ pub(crate) struct Sessions {
     last_gather: u64,
     /// Member lists and history that clients wait for.
     questions: Questions,
+    /// What clients missed, while it is compared with their filters.
+    sifting: Sifting,
     /// Commands that wait for the control plane.
     asks: Asks,
     /// Commands that wait behind others about their channel.
@@ -115,6 +119,7 @@ impl Sessions {
             gathers: HashMap::new(),
             last_gather: 0,
             questions: Questions::default(),
+            sifting: Sifting::default(),
             asks: Asks::default(),
             lines: Lines::default(),
             leaves: PerSecond::new(LEAVES_MAX),
@@ -144,6 +149,7 @@ impl Sessions {
             + self.unanswered.len()
             + self.gathers.len()
             + self.questions.len()
+            + self.sifting.len()
             + self.asks.len()
             + self.lines.len()
             + self.counts.len()
@@ -160,9 +166,9 @@ impl Sessions {
         self.orders.take()
     }
 
-    /// Whether [`Shard::ask_questions`] has something to do.
+    /// Whether [`Shard::ask_questions`] or [`Shard::sift_missed`] has something to do.
     pub(crate) fn has_questions(&self) -> bool {
-        self.questions.has_next()
+        self.questions.has_next() || self.sifting.len() > 0
     }
 }
 

@@ -338,6 +338,7 @@ impl<R: Reactor> Shard<R> {
         self.step = Step::Messages;
         self.handle_home_time(now);
         self.ask_questions();
+        self.sift_missed(now);
         self.handle_messages(now);
         self.step = Step::Orders;
         self.run_orders(now);

@@ -1,12 +1,12 @@
 //! Subscriptions of connections to channels, and the homes' confirmations.
 
 use super::Hub;
-use crate::Position;
 use crate::channel::SubscriptionFlags;
 use crate::channel::{Channel, Member, Membership, Subscription};
 use crate::defects::DefectScope;
 use crate::details::SubscriptionDetails;
 use crate::marks::hit;
+use crate::{Content, Position};
 use myriad_wheel::{Key, NONE};
 use myriad_wire::centrifuge::Filter;
 use std::sync::Arc;
@@ -213,10 +213,23 @@ impl Hub {
         }
     }
 
-    /// A subscription's filter; none if it has none.
+    /// Whether a subscription has a filter.
     #[must_use]
-    pub fn filter_of(&self, subscription: SubscriptionId) -> Option<&Arc<Filter>> {
-        self.filters.get(self.details(subscription)?.filter?)
+    pub fn has_filter(&self, subscription: SubscriptionId) -> bool {
+        let details = self.details(subscription);
+        details.is_some_and(|details| details.filter.is_some())
+    }
+
+    /// Whether a publication that is in no delivery passes a subscription's filter, and what comparing them cost, in members that could
+    /// have been delivered to.
+    pub fn compare(&mut self, subscription: SubscriptionId, content: &Content) -> (bool, usize) {
+        match self
+            .details(subscription)
+            .and_then(|details| details.filter)
+        {
+            Some(filter) => self.filters.compare(filter, content),
+            None => (true, 0),
+        }
     }
 
     /// Distinct filters of subscriptions, and publications compared with one each, ever.

@@ -68,8 +68,8 @@ pub(super) fn largest_of(parts: &[ContentParts<'_>]) -> usize {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// The home has answered what a client missed.
-    pub(crate) fn handle_recovered(&mut self, recovered: Recovered, now: Now) {
+    /// A client is told what it missed.
+    pub(super) fn end_recovery(&mut self, recovered: Recovered, now: Now) {
         let ticket = recovered.ticket;
         let channel = self
             .sessions
@@ -83,14 +83,9 @@ impl<R: Reactor> Shard<R> {
         let Some(key) = self.close_ticket(recovered.ticket) else {
             return;
         };
-        let found = self.hub.find_subscription(key.index, &recovered.channel);
-        let Some(subscription) = found else {
+        let Some(subscription) = self.awaiting(&recovered) else {
             return;
         };
-        let pending = self.sessions.pending.get(&subscription);
-        if pending.is_none_or(|pending| pending.command != recovered.ticket.command) {
-            return;
-        }
         if let Some(pending) = self.sessions.pending.remove(&subscription) {
             if recovered.publications == Err(NotRecovered::Behind) {
                 self.refuse_behind(key, subscription, pending, now);
@@ -100,6 +95,18 @@ impl<R: Reactor> Shard<R> {
             }
             self.finish_replies(key, now);
         }
+    }
+
+    /// The subscription that waits for this answer, if it is still there.
+    pub(super) fn awaiting(&self, recovered: &Recovered) -> Option<SubscriptionId> {
+        let ticket = recovered.ticket;
+        if !self.hub.contains(ticket.connection) {
+            return None;
+        }
+        let index = ticket.connection.index;
+        let subscription = self.hub.find_subscription(index, &recovered.channel)?;
+        let pending = self.sessions.pending.get(&subscription)?;
+        (pending.command == ticket.command).then_some(subscription)
     }
 
     /// What a client missed has no room in its queue: it is told that it has not recovered.

@@ -6,6 +6,7 @@ use super::publish::payload_of;
 use super::questions::Question;
 use super::recovery::largest_of;
 use super::refused::Act;
+use super::sifting::Sifted;
 use super::verify::{Later as LaterVerdict, check_readable, subscription_failure};
 use super::{Failure, TICKETS_MAX, bad_request};
 use crate::access::SubscribeGrant;
@@ -33,6 +34,8 @@ pub(super) struct Pending {
     pub(super) grant: Option<Box<SubscribeGrant>>,
     /// Later commands for the channel, in their order: the first of them ends the subscription as soon as it is made.
     pub(super) later: Vec<Later>,
+    /// What it missed and its filter lets through, of answers that took more than one turn.
+    pub(super) sifted: Option<Box<Sifted>>,
 }
 
 /// A command that waits until a subscription is made.
@@ -337,6 +340,7 @@ impl<R: Reactor> Shard<R> {
             terms,
             grant: granted.grant,
             later: Vec::new(),
+            sifted: None,
         };
         let waiting = granted.flags.with(SubscriptionFlags::WAITING);
         self.hub.set_subscription_flags(subscription, waiting);
@@ -423,7 +427,8 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// A subscription is made: everything after `position` is delivered to it. Answers its command.
+    /// A subscription is made: everything after `position` is delivered to it. Answers its command, with those that its client missed and
+    /// that pass its filter.
     pub(super) fn finish_subscribe(
         &mut self,
         key: Key,
@@ -440,14 +445,8 @@ impl<R: Reactor> Shard<R> {
             return self.refuse_unrecoverable(key, subscription, pending, now);
         }
         self.hub.end_waiting(subscription, position.offset);
-        let filter = self.hub.filter_of(subscription).cloned();
         let recovered = recovered.map(|mut kept| {
             self.leave_out_unreadable(key, &mut kept);
-            kept.retain(|kept| {
-                filter
-                    .as_ref()
-                    .is_none_or(|filter| filter.passes(&kept.content.tags))
-            });
             kept
         });
         let channel = Arc::clone(self.hub.channel_name(subscription));

@@ -6,7 +6,11 @@ use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;
 use myriad_reactor::sim::{Chance, Faults, Prng};
-use myriad_shard::{CloseReason, Payload, PublishRefused};
+use myriad_shard::{
+    ChannelOptions, CloseReason, Content, Namespaces, Payload, PublishOptions, PublishRefused,
+    Right, Transports,
+};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A world in which one kilobyte may be queued for a connection.
@@ -174,4 +178,87 @@ fn a_clock_that_jumps_makes_nobody_late_whose_request_has_come() {
     let peer = world.peers.last().expect("still there");
     assert_eq!(peer.status, Some(101));
     world.leave();
+}
+
+/// What a client had missed was compared with its filter in one turn, whatever that cost: the bounds allow 300 publications of 256 us each.
+#[test]
+fn what_a_client_missed_is_compared_with_its_filter_a_slice_at_a_time() {
+    const KEPT: u64 = 40;
+    let mut world = keeping_world();
+    let publish = |world: &World, number: u64| {
+        let mut content = Content::new(Payload::Json(number.to_string().into()));
+        content.tags = [("odd".into(), (number % 2).to_string().into())].into();
+        let options = PublishOptions::default();
+        let published = world.mesh.publish_content("a", content, options, None);
+        published.expect("there is room");
+    };
+    (1..=KEPT).for_each(|number| publish(&world, number));
+    world.settle();
+    let client = world.net.connect();
+    world.connected += 1;
+    let body = concat!(
+        r#"{"id":1,"connect":{}}"#,
+        "\n",
+        r#"{"id":2,"subscribe":{"channel":"a","recover":true,"tf":{"key":"odd","cmp":"eq","val":"1"}}}"#
+    );
+    let length = body.len();
+    let head = format!(
+        "POST /connection/http_stream HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+    );
+    world.net.write(client, (head + body).as_bytes());
+    let (mut compared, mut told) = (0, String::new());
+    while !told.contains("\"subscribe\"") {
+        assert!(world.turn_all(), "{told}");
+        let now = world.sum(|metrics| &metrics.filter_comparisons);
+        // A slice is one in this plan. A home that is asked once more may answer in the same turn, and its answer has a part of its own.
+        assert!(now <= compared + 2, "{now} behind {compared}");
+        // Deliveries skip a subscription that waits. These come while 39 are still to be compared, and while one is.
+        if now > compared && (now == 1 || now == KEPT - 1) {
+            let number = KEPT + if now == 1 { 1 } else { 3 };
+            (number..number + 2).for_each(|number| publish(&world, number));
+        }
+        compared = now;
+        told.push_str(&String::from_utf8_lossy(&world.net.read(client)));
+    }
+    assert!(told.contains("\"recovered\":true"), "{told}");
+    assert_eq!(compared, KEPT + 4);
+    let offsets = told.split("\"offset\":").skip(1);
+    let offsets = offsets.map(|rest| {
+        rest.split_once(['}', ','])
+            .map_or(rest, |(offset, _)| offset)
+    });
+    let odd: Vec<String> = (1..=KEPT + 4).step_by(2).map(|n| n.to_string()).collect();
+    assert!(offsets.eq(odd), "{told}");
+    // From here on it gets what is delivered.
+    publish(&world, KEPT + 5);
+    publish(&world, KEPT + 6);
+    world.settle();
+    let pushes = String::from_utf8_lossy(&world.net.read(client)).into_owned();
+    assert_eq!(pushes.matches("\"pub\"").count(), 1, "{pushes}");
+    assert!(pushes.contains("\"offset\":45"), "{pushes}");
+    world.net.close(client);
+    world.settle();
+    // Their publishers did not wait for answers.
+    world.replies += KEPT + 6;
+    // The history is forgotten.
+    world.walk(Duration::from_secs(1_300));
+    world.leave();
+}
+
+/// A world whose channels recover and may be filtered by tags, with slices of one.
+fn keeping_world() -> World {
+    let mut plan = Plan::plain();
+    plan.settings.slice_max = 1;
+    let options = ChannelOptions {
+        history_size: 100,
+        history_ttl: Duration::from_secs(300),
+        history_meta_ttl: Duration::from_secs(600),
+        force_recovery: true,
+        allow_tags_filter: true,
+        subscribe: Right::ALL,
+        ..ChannelOptions::default()
+    };
+    plan.settings.namespaces = Arc::new(Namespaces::new(options, []));
+    plan.settings.transports = Transports::ALL;
+    World::new(plan, Prng::new(1), false)
 }
