@@ -3,7 +3,7 @@
 //! A request has one deadline, for its turn and for its answers together.
 
 use super::super::Control;
-use super::fault::Fault;
+use super::fault::{Code, Fault};
 use myriad_shard::{Inquiry, InquiryAnswer, Mesh, RequestId};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
@@ -59,6 +59,19 @@ pub(in super::super) async fn home(
     let mut answers = wait.until(deadline).await;
     let answer = answers.pop().flatten().ok_or_else(Fault::unanswered)?;
     answer.ok_or_else(Fault::draining)
+}
+
+/// A shard answers what it was not asked. That is a defect of ours, and ends the request only: a panic would end everybody's connections.
+pub(super) fn defective(asked: &str, answer: &InquiryAnswer) -> Fault {
+    debug_assert!(false, "asked for {asked}, a shard answers {answer:?}");
+    tracing::error!(
+        target: "myriad::defects",
+        "a defect of this server: asked for {asked}, a shard answers something else; the request fails. Please report it"
+    );
+    Fault::new(
+        Code::Internal,
+        "a defect of this server, which its log names; whether the request was carried out is unknown",
+    )
 }
 
 /// A count that a request may name, up to a bound; the bound if it names none.

@@ -57,12 +57,12 @@ impl<'a> Request<'a> for Channels<'a> {
         let deadline = Control::answers_deadline();
         let _turn = asking::turn(control, deadline).await?;
         let answers = asking::every_shard(control, &inquiry, deadline).await?;
-        let answers = answers.into_iter();
-        let pages = answers.map(|answer| match answer {
-            InquiryAnswer::Channels(page) => page,
-            other => unreachable!("a shard was asked for channels, and answers {other:?}"),
+        let pages = answers.into_iter().map(|answer| match answer {
+            InquiryAnswer::Channels(page) => Ok(page),
+            other => Err(asking::defective("channels", &other)),
         });
-        merge(pages, channels_max, is_whole)
+        let pages: Vec<_> = pages.collect::<Result<_, _>>()?;
+        merge(pages.into_iter(), channels_max, is_whole)
     }
 }
 

@@ -99,7 +99,7 @@ impl<'a> Request<'a> for History<'a> {
                 Code::UnrecoverablePosition,
                 "the channel's history has another epoch by now; read it from the start, without \"since\"",
             )),
-            other => unreachable!("a home was asked for history, and answers {other:?}"),
+            other => Err(asking::defective("history", &other)),
         }
     }
 }

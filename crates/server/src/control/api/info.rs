@@ -89,7 +89,7 @@ async fn figures(control: &Control, deadline: Deadline) -> Result<Figures, Fault
     let (mut sum, mut users) = (Figures::default(), HashSet::new());
     for answer in answers {
         let InquiryAnswer::Figures(figures) = answer else {
-            unreachable!("a shard was asked for figures, and answers {answer:?}");
+            return Err(asking::defective("figures", &answer));
         };
         sum.clients += figures.clients;
         sum.subscriptions += figures.subscriptions;

@@ -1,6 +1,7 @@
 //! What requests about connections of users have in common: whose connections, and orders to shards.
 
 use super::super::Control;
+use super::asking;
 use super::fault::{Code, Fault};
 use super::publication::{binary, json};
 use myriad_shard::{
@@ -109,13 +110,12 @@ pub(super) async fn order(
     let answers: Option<Vec<_>> = answers.into_iter().collect();
     let answers = answers.ok_or_else(Fault::unanswered)?.into_iter();
     // A shard that has ended has no connections.
-    Ok(answers
-        .map(|answer| match answer {
-            None => OrderDone::default(),
-            Some(InquiryAnswer::Ordered(done)) => done,
-            Some(other) => unreachable!("a shard was given an order, and answers {other:?}"),
-        })
-        .collect())
+    let done = answers.map(|answer| match answer {
+        None => Ok(OrderDone::default()),
+        Some(InquiryAnswer::Ordered(done)) => Ok(done),
+        Some(other) => Err(asking::defective("an order", &other)),
+    });
+    done.collect()
 }
 
 /// Ends the connections that were opened with revoked tokens.

@@ -56,14 +56,11 @@ async fn ask<'c>(
     let deadline = Control::answers_deadline();
     let turn = asking::turn(control, deadline).await?;
     let answers = asking::every_shard(control, inquiry, deadline).await?;
-    let pages = answers
-        .into_iter()
-        .map(|answer| match answer {
-            InquiryAnswer::Members(page) => page,
-            other => unreachable!("a shard was asked for members, and answers {other:?}"),
-        })
-        .collect();
-    Ok((pages, turn))
+    let pages = answers.into_iter().map(|answer| match answer {
+        InquiryAnswer::Members(page) => Ok(page),
+        other => Err(asking::defective("members", &other)),
+    });
+    Ok((pages.collect::<Result<_, _>>()?, turn))
 }
 
 impl<'a> Request<'a> for Presence<'a> {
