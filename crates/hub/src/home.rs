@@ -208,12 +208,7 @@ impl Home {
     /// A subscriber comes back and asks for what it missed. Its shard has joined before: what is published after the answer's
     /// position is delivered after the answer, except that a batch may repeat some of it.
     pub fn handle_recover(&mut self, request: Recover, now: Now) {
-        let awaited = self.awaited_log(&request.channel);
-        if let Some(request) = self.hold(awaited, request, Question::Recover, now)
-            && let Some(request) = self.hold_ahead(request, now)
-        {
-            self.answer_recover(request, now);
-        }
+        self.ask(Question::Recover(request), now, now);
     }
 
     fn answer_recover(&mut self, request: Recover, now: Now) {
@@ -254,12 +249,7 @@ impl Home {
 
     /// Somebody reads a channel's history. A channel without history has an empty one.
     pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
-        let awaited = self.awaited_history(&request.channel);
-        if let Some(request) = self.hold(awaited, request, Question::History, now)
-            && let Some(request) = self.hold_ahead(request, now)
-        {
-            self.answer_history(&request, now);
-        }
+        self.ask(Question::History(request), now, now);
     }
 
     fn answer_history(&mut self, request: &ReadHistory, now: Now) {

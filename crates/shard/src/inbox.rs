@@ -7,6 +7,7 @@ use crate::marks::hit;
 use crate::mesh::{Answer, Message, NotPublished};
 use crate::notices::Notice;
 use crate::shard::Shard;
+use crate::transport::Refused;
 use myriad_hub::{
     Asker, Delivery, HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet, Ticket,
 };
@@ -98,6 +99,7 @@ impl<R: Reactor> Shard<R> {
                 serial,
                 position,
             } => self.handle_joined(&channel, serial, position, now),
+            Message::NotJoined { channel, serial } => self.handle_not_joined(&channel, serial, now),
             Message::Members(question) => self.answer_members(&question),
             Message::MembersPage { gather, page } => self.handle_members_page(gather, *page, now),
             Message::Inquire { id, inquiry } => self.handle_inquiry(id, *inquiry),
@@ -151,6 +153,7 @@ impl<R: Reactor> Shard<R> {
             Message::Stream(request) => self.home.handle_stream(*request, now),
             Message::ReadStream(request) => self.home.handle_read_stream(*request, now),
             Message::Joined { .. }
+            | Message::NotJoined { .. }
             | Message::Deliver(_)
             | Message::Members(_)
             | Message::MembersPage { .. }
@@ -225,6 +228,11 @@ impl<R: Reactor> Shard<R> {
                         position,
                     },
                 ),
+                HomeEffect::NotJoined {
+                    shard,
+                    channel,
+                    serial,
+                } => self.send_message(shard, Message::NotJoined { channel, serial }),
                 HomeEffect::Deliver { delivery, shards } => {
                     self.send_delivery(&delivery, shards, now);
                 }
@@ -320,6 +328,26 @@ impl<R: Reactor> Shard<R> {
                 self.admit_joined(key, now);
             } else if connection.has_session() {
                 self.handle_session_joined(key, subscription, position, now);
+            }
+        }
+    }
+
+    /// The home has not read a channel's log up to its end: whoever waits for the channel is to ask again, here or elsewhere.
+    fn handle_not_joined(&mut self, channel: &str, serial: u64, now: Now) {
+        for (key, subscription) in self.hub.not_joined(channel, serial) {
+            // One that is closed ends others of the same connection.
+            if !self.hub.contains(key)
+                || self.hub.find_subscription(key.index, channel) != Some(subscription)
+            {
+                continue;
+            }
+            let connection = self.hub.connection(key.index);
+            if self.reads.is_reading(key.index) {
+                self.refuse(key, Refused::behind(), now);
+            } else if connection.phase == Phase::Joining {
+                self.refuse(key, Refused::not_caught_up(), now);
+            } else if connection.has_session() {
+                self.handle_session_not_joined(key, subscription, now);
             }
         }
     }

@@ -132,6 +132,8 @@ pub(crate) enum Message {
         serial: u64,
         position: Position,
     },
+    /// From the home, in answer: it has not read the channel's log up to its end in time.
+    NotJoined { channel: Arc<str>, serial: u64 },
     /// To the channel's home: `shard` has lost its last subscriber.
     Leave { channel: Arc<str>, shard: usize },
     /// To the channel's home: a subscriber asks for what it missed.

@@ -4,8 +4,8 @@
 //! gives its subscribers what the log says. A publication's offset is its place in the log. So the offsets of one channel rise,
 //! with holes, and what the home has read of the log is a position in each of its channels.
 //!
-//! A home that has not read a log up to its end yet answers nothing about its channels: questions wait. Later only those wait who come
-//! from a home that has read further ([`ahead`]).
+//! A home that has not read a log up to its end yet answers nothing about its channels: questions wait ([`waiting`]), and are told after
+//! a while that the home is behind. Later only those wait who come from a home that has read further ([`ahead`]).
 //!
 //! Where a node hears only the channels that its clients want ([`wanted`]), each of these is a log of its own here: it begins, is caught up
 //! with, and goes on by itself.
@@ -30,10 +30,9 @@ use crate::{Epoch, Now};
 use ahead::Ahead;
 use myriad_wheel::Tick;
 use progress::Progress;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use waiting::Queue;
+use waiting::Waiting;
 use wanted::WantedChannels;
 
 /// What a home reads in one order.
@@ -45,19 +44,14 @@ pub(super) enum Source {
     Channel(Arc<str>),
 }
 
-/// Shards that join channels, with the serials of their questions.
-type Joins = BTreeMap<(Arc<str>, usize), u64>;
-
 /// All logs of a home, and the questions that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     logs: Box<[Progress]>,
     /// None where logs are read whole.
     wanted: Option<WantedChannels>,
-    /// Joins that wait until a source is caught up. Who leaves is no longer here, so these are no more than the channels with members.
-    joins: BTreeMap<Source, Joins>,
-    /// Questions for sources that are not caught up.
-    queues: BTreeMap<Source, Queue>,
+    /// Joins and questions for sources that are not caught up.
+    waiting: Waiting,
     /// Questions of those who have seen more than this home.
     ahead: Ahead,
 }
@@ -110,10 +104,10 @@ impl Logs {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        let overdue = self.ahead.next_deadline();
+        let waits = [self.ahead.next_deadline(), self.waiting.next_deadline()];
         let wanted = self.wanted.as_ref();
         let unwanted = wanted.and_then(WantedChannels::next_deadline);
-        overdue.into_iter().chain(unwanted).min()
+        waits.into_iter().flatten().chain(unwanted).min()
     }
 }
 

@@ -119,6 +119,8 @@ pub enum HistoryAnswer {
     },
     /// The position in the question is of another epoch.
     Unrecoverable,
+    /// The home has not read the channel up to its end yet.
+    Behind,
 }
 
 /// What a home asks of its shard. Effects are carried out in the order in which they were polled.
@@ -160,6 +162,15 @@ pub enum HomeEffect {
         serial: u64,
         /// The position of the channel's last publication. A batch that waits may begin before it.
         position: Position,
+    },
+    /// Answers a shard's join: the home has not read the channel's log up to its end in time. Whoever waits for the join is to ask again.
+    NotJoined {
+        /// The shard that asked.
+        shard: usize,
+        /// The channel.
+        channel: Arc<str>,
+        /// Names the shard's question.
+        serial: u64,
     },
     /// The question of a client is kept until a log was read further. Its answer comes later.
     Held {

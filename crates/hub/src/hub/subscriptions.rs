@@ -370,6 +370,28 @@ impl Hub {
         }
     }
 
+    /// The home could not confirm this shard's interest in a channel: all members that wait for it, for the caller to end. Nobody unless
+    /// `answered` is the serial of the channel's last question.
+    #[must_use]
+    pub fn not_joined(&self, name: &str, answered: u64) -> Vec<(Key, SubscriptionId)> {
+        let Some(&channel) = self.names.get(name) else {
+            hit!(AnswerToNobody);
+            return Vec::new();
+        };
+        let record = &self.channels[channel];
+        if !matches!(record.membership, Membership::Joining { serial } if serial == answered) {
+            hit!(AnswerToOlderQuestion);
+            return Vec::new();
+        }
+        let members = record.members.iter();
+        let members = members.filter(|member| **member != Member::TOMBSTONE);
+        let members = members.filter_map(|member| {
+            let key = self.connections.key_of(member.connection)?;
+            Some((key, SubscriptionId(member.subscription)))
+        });
+        members.collect()
+    }
+
     /// Ends a connection's subscription to one channel; false if it has none. Appends the channel's name to
     /// `emptied_channels` if it lost its last member here.
     pub fn unsubscribe(

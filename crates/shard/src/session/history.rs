@@ -2,7 +2,7 @@
 
 use super::granted::since;
 use super::questions::Question;
-use super::recovery::largest_of;
+use super::recovery::{BEHIND, largest_of};
 use super::refused::Act;
 use super::{Asked, Failure};
 use crate::shard::Shard;
@@ -73,6 +73,11 @@ impl<R: Reactor> Shard<R> {
             HistoryAnswer::Unrecoverable => {
                 let code = ErrorCode::UnrecoverablePosition;
                 self.answer_error(key, ticket, || Asked::command("history", ""), code, now);
+            }
+            HistoryAnswer::Behind => {
+                self.note_refused(key, || Asked::command("history", ""), BEHIND, now);
+                self.tell_failure(key, ticket.command, BEHIND, now);
+                self.finish_replies(key, now);
             }
             HistoryAnswer::Page { publications, .. } if !self.may_fit(key, &publications) => {
                 let code = ErrorCode::LimitExceeded;

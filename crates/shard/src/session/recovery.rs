@@ -14,15 +14,15 @@ use myriad_wire::centrifuge::{Encoding as Format, ErrorCode, PublicationFields};
 use std::sync::Arc;
 
 /// A temporary error: SDKs ask again with the same position.
-const BEHIND: Failure = Failure::Explained(
+pub(super) const BEHIND: Failure = Failure::Explained(
     ErrorCode::Internal,
-    "this node has not read the channel as far as you have; ask again",
+    "this node has not read the channel far enough; ask again",
 );
 
 /// A subscription by the server cannot be asked for again. The client connects anew, and keeps its position.
 const BEHIND_AT_CONNECT: Failure = Failure::Close(
     CloseReason::InsufficientState,
-    "this node has not read a channel as far as the client has",
+    "this node has not read a channel of the client far enough",
 );
 
 /// Publications that a client missed, in their order.
@@ -137,6 +137,26 @@ impl<R: Reactor> Shard<R> {
         self.note_refused(key, asked, BEHIND, now);
         self.tell_failure(key, pending.command, BEHIND, now);
         self.carry_out(key, &channel, pending.later, now);
+    }
+
+    /// The home cannot confirm the shard's interest in a channel. Whoever recovers has been answered before, as a home does it.
+    pub(crate) fn handle_session_not_joined(
+        &mut self,
+        key: Key,
+        subscription: SubscriptionId,
+        now: Now,
+    ) {
+        let Some(pending) = self.sessions.pending.remove(&subscription) else {
+            return;
+        };
+        // The answer to a recovery ends its question, also if it has not been sent yet.
+        let ends_question = pending.command != 0 && pending.terms.recover_from.is_none();
+        let channel = Arc::clone(self.hub.channel_name(subscription));
+        self.refuse_behind(key, subscription, pending, now);
+        if ends_question {
+            self.end_question(key, &channel, now);
+        }
+        self.finish_replies(key, now);
     }
 
     pub(super) fn refuse_unrecoverable(

@@ -153,6 +153,12 @@ impl Refused {
         Self::unavailable("join_timeout", CloseReason::Overloaded, sentence)
     }
 
+    /// This node has not read the log of a channel up to its end.
+    pub(crate) fn not_caught_up() -> Self {
+        let sentence = "This node has not read your channels far enough: reconnect after a pause.";
+        Self::unavailable("behind", CloseReason::Overloaded, sentence)
+    }
+
     pub(crate) fn draining() -> Self {
         let sentence = "The server is shutting down: reconnect.";
         Self::unavailable("draining", CloseReason::Drain, sentence)

@@ -1,18 +1,16 @@
 //! Who has seen more than this home has read, because it comes from a home that has read further. A home that is behind does not guess: it
 //! waits, and then says that it is behind. It never says that something is lost which may only not be here yet.
 
-use super::super::{Home, HomeEffect, NotRecovered, ReadHistory, ReadRefused, ReadStream, Recover};
-use super::super::{ReadFrom, history::may_be};
-use super::waiting::Question;
+use super::super::{HistoryAnswer, Home, HomeEffect, NotRecovered, ReadFrom, ReadHistory};
+use super::super::{ReadRefused, ReadStream, Recover, Recovered, StreamRefused, history::may_be};
+use super::waiting::{Question, deadline_of};
 use super::{LogId, Source};
 use crate::{Epoch, Now, Position};
 use myriad_wheel::Tick;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long somebody waits whose position this home has not read yet. An SDK waits for 5 s, and all of its subscriptions wait together.
-const AHEAD_MS: u64 = 2_500;
 /// Questions that wait at a home for that reason. Others are told at once that it is behind.
 const AHEAD_MAX: usize = 10_000;
 /// What was stored so long after a question came was surely stored behind all that its asker has seen. The way from the reader of the log to
@@ -30,20 +28,20 @@ struct Held {
     since: Now,
 }
 
-/// Questions that wait until this home has read as far as their askers have seen, or for [`AHEAD_MS`].
+/// Questions that wait until this home has read as far as their askers have seen, or as long as anybody waits for a log.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// By their offsets, so that those are found at once whose entry has come. The last part of the key is different for each.
     held: BTreeMap<AheadKey, Held>,
     /// When they are answered in any case. Some have been answered.
-    deadlines: VecDeque<(Tick, AheadKey)>,
+    deadlines: BTreeSet<(Tick, AheadKey)>,
     /// The serial of the last question.
     serial: u64,
 }
 
 impl Ahead {
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        self.deadlines.front().map(|(deadline, _)| *deadline)
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     fn is_full(&self) -> bool {
@@ -53,9 +51,9 @@ impl Ahead {
     fn push(&mut self, source: Source, seen: u64, held: Held) {
         self.serial += 1;
         let key = (source, seen, self.serial);
-        let deadline = held.since.tick().plus_ms(AHEAD_MS);
+        let deadline = deadline_of(held.since);
         self.held.insert(key.clone(), held);
-        self.deadlines.push_back((deadline, key));
+        self.deadlines.insert((deadline, key));
         if self.deadlines.len() > 2 * AHEAD_MAX {
             let held = &self.held;
             self.deadlines.retain(|(_, key)| held.contains_key(key));
@@ -65,7 +63,7 @@ impl Ahead {
     /// The next one that has waited long enough.
     fn take_overdue(&mut self, now: Tick) -> Option<Question> {
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
-            let (_, key) = self.deadlines.pop_front()?;
+            let (_, key) = self.deadlines.pop_first()?;
             if let Some(held) = self.held.remove(&key) {
                 return Some(held.question);
             }
@@ -74,11 +72,11 @@ impl Ahead {
     }
 
     /// The next one of somebody who has seen no more of a source than this.
-    fn take_up_to(&mut self, source: &Source, offset: u64) -> Option<Question> {
+    fn take_up_to(&mut self, source: &Source, offset: u64) -> Option<Held> {
         let (begin, end) = ((source.clone(), 0, 0), (source.clone(), offset, u64::MAX));
         let (key, _) = self.held.range(begin..=end).next()?;
         let key = key.clone();
-        self.held.remove(&key).map(|held| held.question)
+        self.held.remove(&key)
     }
 
     /// Those that came before this time, of askers who have seen more of a log than this.
@@ -147,10 +145,12 @@ impl OfPosition for ReadStream {
 }
 
 impl Home {
-    /// Keeps a question for a while if its asker has seen more than this home has read. Gives it back if it can be answered now.
-    pub(in super::super) fn hold_ahead<T: OfPosition>(
+    /// Keeps a question for a while if its asker has seen more than this home has read. Gives it back if it can be answered now. `since`:
+    /// when it came. It may have waited already until the log was read up to its end.
+    pub(super) fn hold_ahead<T: OfPosition>(
         &mut self,
         request: T,
+        since: Now,
         now: Now,
     ) -> Option<T> {
         let Some(log) = self.log_of(request.channel()) else {
@@ -171,7 +171,6 @@ impl Home {
         self.note_channel_use(&channel, now);
         self.confirm(&channel, seen);
         let source = self.logs.source_of(log, channel);
-        let since = now;
         let held = Held {
             question,
             log,
@@ -184,6 +183,7 @@ impl Home {
     /// Answers those who have waited long enough for a log that does not come, and wants no more what nobody has used for long.
     pub(in super::super) fn answer_overdue(&mut self, now: Now) {
         self.drop_unused(now);
+        self.end_waits(now);
         while let Some(question) = self.logs.ahead.take_overdue(now.tick()) {
             self.answer_behind(question, now);
         }
@@ -191,8 +191,12 @@ impl Home {
 
     /// A source has been read up to there: those are answered who have seen no more than that.
     pub(super) fn answer_ahead_up_to(&mut self, source: &Source, offset: u64, now: Now) {
-        while let Some(question) = self.logs.ahead.take_up_to(source, offset) {
-            self.answer_held(question, now);
+        while let Some(held) = self.logs.ahead.take_up_to(source, offset) {
+            match held.question {
+                // A position of another epoch is lost, however far the log has been read.
+                Question::Recover(request) => self.answer_recover(request, now),
+                question => self.ask(question, held.since, now),
+            }
         }
     }
 
@@ -210,36 +214,45 @@ impl Home {
         let before = Now(now.0.saturating_sub(ago));
         for question in self.logs.ahead.take_beyond(log, offset, before) {
             match question {
-                Question::ReadStream(request) => self.answer_read_stream(&request, now),
+                Question::Recover(request) => self.answer_recover(request, now),
                 Question::History(request) => self.answer_history(&request, now),
-                question => self.answer_held(question, now),
+                Question::ReadStream(request) => self.answer_read_stream(&request, now),
+                Question::Stream(request) => self.carry_out_stream(request, now),
             }
         }
     }
 
-    fn answer_held(&mut self, question: Question, now: Now) {
+    /// This home has not read as far as somebody has seen, or not up to the end that the log had. It cannot say what is missing.
+    pub(super) fn answer_behind(&mut self, question: Question, now: Now) {
+        let is_awaited = self.awaited_by(&question).is_some();
         match question {
-            Question::Recover(request) => self.answer_recover(request, now),
-            Question::History(request) => self.handle_history(request, now),
-            Question::Stream(request) => self.handle_stream(request, now),
-            Question::ReadStream(request) => self.handle_read_stream(request, now),
-        }
-    }
-
-    /// This home has not read as far as somebody has seen. It cannot say what is missing.
-    fn answer_behind(&mut self, question: Question, now: Now) {
-        match question {
-            Question::Recover(request) => {
-                self.tell_recovered(request, Err(NotRecovered::Behind), now);
+            Question::Recover(Recover {
+                channel, ticket, ..
+            }) => {
+                let position = self.position_of(None);
+                let publications = Err(NotRecovered::Behind);
+                self.effects.push_back(HomeEffect::Recovered(Recovered {
+                    ticket,
+                    channel,
+                    position,
+                    publications,
+                }));
             }
             Question::ReadStream(request) => {
                 let (asker, answer) = (request.asker, Box::new(Err(ReadRefused::Behind)));
                 let refused = HomeEffect::StreamRead { asker, answer };
                 self.effects.push_back(refused);
             }
+            Question::History(request) if is_awaited => {
+                let (asker, answer) = (request.asker, HistoryAnswer::Behind);
+                self.effects
+                    .push_back(HomeEffect::History { asker, answer });
+            }
             // The page tells its position, and is not said to be all.
             Question::History(request) => self.answer_history(&request, now),
-            Question::Stream(request) => self.handle_stream(request, now),
+            Question::Stream(request) => {
+                self.answer_stream(request.asker, Err(StreamRefused::Behind));
+            }
         }
     }
 

@@ -1,17 +1,20 @@
-//! Questions that wait until a log has been read further.
+//! Questions and joins that wait until a log has been read further. None waits for longer than [`PATIENCE_MS`].
 
 use super::super::{Home, HomeEffect, ReadHistory, ReadStream, Recover, StreamRequest};
 use super::Source;
 use super::progress::Progress;
 use crate::{Asker, Now, Ticket};
-use myriad_wheel::{Key, Tick};
-use std::collections::HashMap;
+use myriad_wheel::Tick;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Questions that wait for a log before those are looked for that nobody waits for any more.
-const WAITING_MIN: usize = 1_024;
-/// The control plane waits for no answer so long.
-const CONTROL_PATIENCE_MS: u64 = 60_000;
+/// How long somebody waits for a log, whatever for. An SDK gives up after 5 s, and its subscriptions wait together.
+const PATIENCE_MS: u64 = 2_500;
+
+/// When somebody who came then has waited long enough.
+pub(super) fn deadline_of(since: Now) -> Tick {
+    since.tick().plus_ms(PATIENCE_MS)
+}
 
 /// A question that waits until its log has been read further.
 #[derive(Debug)]
@@ -23,11 +26,6 @@ pub(in super::super) enum Question {
 }
 
 impl Question {
-    /// Whether it asks what a history has.
-    fn is_about_history(&self) -> bool {
-        matches!(self, Self::History(_) | Self::ReadStream(_))
-    }
-
     fn asker(&self) -> Asker {
         match self {
             Self::Recover(request) => Asker::Session(request.ticket),
@@ -45,6 +43,17 @@ impl Question {
         }
     }
 
+    /// Whether it recovers what a shard has not joined.
+    fn follows(&self, joins: &Joins) -> bool {
+        let Self::Recover(Recover {
+            channel, ticket, ..
+        }) = self
+        else {
+            return false;
+        };
+        !joins.is_empty() && joins.contains_key(&(Arc::clone(channel), ticket.shard.into()))
+    }
+
     /// Whose command it is, if it is a command of a client.
     pub(super) fn command(&self) -> Option<Ticket> {
         let is_command = matches!(self, Self::Recover(_) | Self::History(_));
@@ -53,51 +62,56 @@ impl Question {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Held {
     question: Question,
-    since: Tick,
+    since: Now,
 }
 
-/// Questions in the order in which they came. A log may stay away for hours, and clients come, ask and go.
+#[derive(Debug)]
+struct Join {
+    serial: u64,
+    since: Now,
+}
+
+/// Shards that join channels.
+type Joins = BTreeMap<(Arc<str>, usize), Join>;
+
+/// All that waits for sources that are not caught up, or not whole.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    waiting: Vec<Waiting>,
-    /// At how many those are looked for that nobody waits for.
-    sweep_at: usize,
+pub(super) struct Waiting {
+    joins: BTreeMap<Source, Joins>,
+    /// In the order in which they came. They are no more than what was asked within [`PATIENCE_MS`].
+    queues: BTreeMap<Source, Vec<Held>>,
+    /// When somebody has waited long enough for a source. Some have been answered.
+    deadlines: BTreeSet<(Tick, Source)>,
 }
 
-impl Queue {
-    fn push(&mut self, one: Waiting) {
-        if self.waiting.len() >= self.sweep_at.max(WAITING_MIN) {
-            self.sweep(one.since);
-            // So that each question pays for its own part of a sweep.
-            self.sweep_at = 2 * self.waiting.len();
-        }
-        self.waiting.push(one);
+impl Waiting {
+    pub(super) fn next_deadline(&self) -> Option<Tick> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Whether a client waits for an answer.
-    pub(super) fn has_clients(&self) -> bool {
-        let mut waiting = self.waiting.iter();
-        waiting.any(|one| one.question.ticket().is_some())
+    fn note_deadline(&mut self, source: &Source, since: Now) {
+        self.deadlines.insert((deadline_of(since), source.clone()));
     }
 
-    /// Drops what was asked by clients whose connections have become others', and by requests that have ended. What is left is
-    /// bounded by the connections that there may be.
-    fn sweep(&mut self, now: Tick) {
-        let mut newest = HashMap::new();
-        for ticket in self.waiting.iter().filter_map(|one| one.question.ticket()) {
-            let Key { index, generation } = ticket.connection;
-            newest.insert((ticket.shard, index), generation);
-        }
-        self.waiting.retain(|one| match one.question.ticket() {
-            Some(Ticket {
-                shard,
-                connection: Key { index, generation },
-                ..
-            }) => newest.get(&(shard, index)) == Some(&generation),
-            None => one.since.plus_ms(CONTROL_PATIENCE_MS) > now,
-        });
+    /// The next source for which somebody has waited long enough.
+    fn take_overdue(&mut self, now: Tick) -> Option<Source> {
+        let is_overdue = self.next_deadline().is_some_and(|deadline| deadline <= now);
+        let overdue = is_overdue.then(|| self.deadlines.pop_first()).flatten();
+        overdue.map(|(_, source)| source)
+    }
+
+    /// Whether a client or a shard waits for a source.
+    pub(super) fn has_clients(&self, source: &Source) -> bool {
+        let queue = self.queues.get(source);
+        let mut held = queue.into_iter().flatten();
+        self.joins.contains_key(source) || held.any(|held| held.question.ticket().is_some())
+    }
+
+    /// Nobody waits for a source any more.
+    pub(super) fn drop_questions(&mut self, source: &Source) {
+        self.queues.remove(source);
     }
 }
 
@@ -132,8 +146,10 @@ impl Home {
             return false;
         };
         self.want(&source, now);
-        let joins = self.logs.joins.entry(source).or_default();
-        joins.insert((Arc::clone(channel), shard), serial);
+        self.logs.waiting.note_deadline(&source, now);
+        let joins = self.logs.waiting.joins.entry(source).or_default();
+        let since = now;
+        joins.insert((Arc::clone(channel), shard), Join { serial, since });
         true
     }
 
@@ -142,33 +158,55 @@ impl Home {
         let Some(source) = self.awaited_log(channel) else {
             return false;
         };
-        if let Some(joins) = self.logs.joins.get_mut(&source) {
+        if let Some(joins) = self.logs.waiting.joins.get_mut(&source) {
             joins.remove(&(Arc::<str>::from(channel), shard));
             if joins.is_empty() {
-                self.logs.joins.remove(&source);
+                self.logs.waiting.joins.remove(&source);
             }
         }
         true
     }
 
-    /// Keeps a question for later if it waits for a log. Gives it back if it can be answered now.
-    pub(in super::super) fn hold<T>(
-        &mut self,
-        awaited: Option<Source>,
-        request: T,
-        question: impl FnOnce(T) -> Question,
-        now: Now,
-    ) -> Option<T> {
-        let Some(source) = awaited else {
-            return Some(request);
-        };
+    /// Answers a question that came then, or keeps it if it waits for its log.
+    pub(in super::super) fn ask(&mut self, question: Question, since: Now, now: Now) {
+        if let Some(source) = self.awaited_by(&question) {
+            return self.hold(source, question, since, now);
+        }
+        match question {
+            Question::Recover(request) => {
+                if let Some(request) = self.hold_ahead(request, since, now) {
+                    self.answer_recover(request, now);
+                }
+            }
+            Question::History(request) => {
+                if let Some(request) = self.hold_ahead(request, since, now) {
+                    self.answer_history(&request, now);
+                }
+            }
+            Question::Stream(request) => self.carry_out_stream(request, now),
+            Question::ReadStream(request) => {
+                if let Some(request) = self.hold_ahead(request, since, now) {
+                    self.answer_read_stream(&request, now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn awaited_by(&self, question: &Question) -> Option<Source> {
+        match question {
+            Question::Recover(request) => self.awaited_log(&request.channel),
+            Question::History(request) => self.awaited_history(&request.channel),
+            Question::Stream(request) => self.awaited_log(&request.channel),
+            Question::ReadStream(request) => self.awaited_history(&request.channel),
+        }
+    }
+
+    fn hold(&mut self, source: Source, question: Question, since: Now, now: Now) {
         self.want(&source, now);
-        let question = question(request);
         self.tell_held(question.command());
-        let since = now.tick();
-        let queue = self.logs.queues.entry(source).or_default();
-        queue.push(Waiting { question, since });
-        None
+        self.logs.waiting.note_deadline(&source, since);
+        let queue = self.logs.waiting.queues.entry(source).or_default();
+        queue.push(Held { question, since });
     }
 
     /// A client's question waits here, perhaps for long: it is not to hold up those of others.
@@ -180,30 +218,52 @@ impl Home {
     /// A source is caught up, or whole: questions about its channels are handled in their order.
     pub(super) fn answer_waiting(&mut self, source: &Source, now: Now) {
         // Whoever asks for what it missed has joined before.
-        let joins = self.logs.joins.remove(source).unwrap_or_default();
-        for ((channel, shard), serial) in joins {
-            self.handle_join(channel, shard, serial, now);
+        let joins = self.logs.waiting.joins.remove(source).unwrap_or_default();
+        for ((channel, shard), join) in joins {
+            self.handle_join(channel, shard, join.serial, now);
         }
-        let Some(queue) = self.logs.queues.remove(source) else {
-            return;
-        };
-        let is_whole = self.logs.of(source).is_whole;
-        let mut early = Vec::new();
-        for one in queue.waiting {
-            if !is_whole && one.question.is_about_history() {
-                early.push(one);
-                continue;
-            }
-            match one.question {
-                Question::Recover(request) => self.handle_recover(request, now),
-                Question::History(request) => self.handle_history(request, now),
-                Question::Stream(request) => self.handle_stream(request, now),
-                Question::ReadStream(request) => self.handle_read_stream(request, now),
+        let queue = self.logs.waiting.queues.remove(source);
+        for Held { question, since } in queue.unwrap_or_default() {
+            self.ask(question, since, now);
+        }
+    }
+
+    /// Tells those who have waited long enough that this home is behind.
+    pub(super) fn end_waits(&mut self, now: Now) {
+        while let Some(source) = self.logs.waiting.take_overdue(now.tick()) {
+            self.end_waits_for(&source, now);
+        }
+    }
+
+    fn end_waits_for(&mut self, source: &Source, now: Now) {
+        let is_over = |since| deadline_of(since) <= now.tick();
+        let mut refused = Joins::new();
+        if let Some(joins) = self.logs.waiting.joins.get_mut(source) {
+            refused.extend(joins.extract_if(.., |_, join| is_over(join.since)));
+            if joins.is_empty() {
+                self.logs.waiting.joins.remove(source);
             }
         }
-        if !early.is_empty() {
-            let queue = self.logs.queues.entry(source.clone()).or_default();
-            queue.waiting.extend(early);
+        let mut ended = Vec::new();
+        if let Some(queue) = self.logs.waiting.queues.get_mut(source) {
+            // Whoever recovers is a member of what its shard joins, and ends with that.
+            let taken = queue.extract_if(.., |held| {
+                is_over(held.since) || held.question.follows(&refused)
+            });
+            ended.extend(taken);
+            if queue.is_empty() {
+                self.logs.waiting.queues.remove(source);
+            }
+        }
+        for held in ended {
+            self.answer_behind(held.question, now);
+        }
+        for ((channel, shard), Join { serial, .. }) in refused {
+            self.effects.push_back(HomeEffect::NotJoined {
+                shard,
+                channel,
+                serial,
+            });
         }
     }
 }

@@ -163,10 +163,7 @@ impl Home {
         let index = self.names.get(channel);
         let has_shards = index.is_some_and(|&index| !self.channels[index].subscribed.is_empty());
         let source = Source::Channel(Arc::clone(channel));
-        // A client waits for an answer however long it takes.
-        let queue = self.logs.queues.get(&source);
-        let is_awaited = queue.is_some_and(|queue| queue.has_clients());
-        has_shards || is_awaited || self.logs.joins.contains_key(&source)
+        has_shards || self.logs.waiting.has_clients(&source)
     }
 
     fn drop_channel(&mut self, channel: &Arc<str>) {
@@ -179,7 +176,7 @@ impl Home {
         wanted.wish(channel, Wanting::Nothing);
         // Whoever still waits has given up.
         let source = Source::Channel(Arc::clone(channel));
-        self.logs.queues.remove(&source);
+        self.logs.waiting.drop_questions(&source);
         if let Some(&index) = self.names.get(channel) {
             self.flush_batch(index);
             self.forget(index);

@@ -147,10 +147,10 @@ impl Stream {
 impl Home {
     /// Somebody creates, changes or looks at a stream.
     pub fn handle_stream(&mut self, request: StreamRequest, now: Now) {
-        let awaited = self.awaited_log(&request.channel);
-        let Some(request) = self.hold(awaited, request, Question::Stream, now) else {
-            return;
-        };
+        self.ask(Question::Stream(request), now, now);
+    }
+
+    pub(in crate::home) fn carry_out_stream(&mut self, request: StreamRequest, now: Now) {
         self.note_channel_use(&request.channel, now);
         let StreamRequest {
             channel,
@@ -177,7 +177,7 @@ impl Home {
         }
     }
 
-    pub(super) fn answer_stream(&mut self, asker: crate::Asker, answer: StreamAnswer) {
+    pub(in crate::home) fn answer_stream(&mut self, asker: crate::Asker, answer: StreamAnswer) {
         let answer = Box::new(answer);
         self.effects.push_back(HomeEffect::Stream { asker, answer });
     }

@@ -135,6 +135,8 @@ pub enum StreamDone {
 pub enum StreamRefused {
     /// There is no such stream.
     NotFound,
+    /// This home has not read the log of its channel up to the end yet.
+    Behind,
     /// The channel has no history, so it cannot be a stream.
     NoHistory,
     /// It exists, and is another one than was to be created.

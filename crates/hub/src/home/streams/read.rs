@@ -8,12 +8,7 @@ use crate::{Now, Position};
 impl Home {
     /// Somebody reads a stream.
     pub fn handle_read_stream(&mut self, request: ReadStream, now: Now) {
-        let awaited = self.awaited_history(&request.channel);
-        if let Some(request) = self.hold(awaited, request, Question::ReadStream, now)
-            && let Some(request) = self.hold_ahead(request, now)
-        {
-            self.answer_read_stream(&request, now);
-        }
+        self.ask(Question::ReadStream(request), now, now);
     }
 
     pub(in crate::home) fn answer_read_stream(&mut self, request: &ReadStream, now: Now) {

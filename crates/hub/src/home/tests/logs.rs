@@ -3,13 +3,13 @@
 use super::{TICK_NS, TICKET, drain, home_with, kept, pass, submission, text, tick};
 use crate::home::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, LogEntry, LogEvent, LogId, NotRecovered,
-    Partitions, ReadHistory, Recover, RequestId, Since, Submission,
+    Partitions, ReadHistory, Recover, RequestId, Since, StreamCommand, StreamRefused,
+    StreamRequest, Submission,
 };
 use crate::{
     Asker, ChannelOptions, Delivery, Epoch, Namespaces, Now, Payload, Position, RecoveryMode,
     Ticket,
 };
-use myriad_wheel::Key;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -165,57 +165,116 @@ fn a_history_is_read_once_what_it_lacks_has_gone() {
     assert_eq!(offsets_of(publications.clone()), [10, 11, 12]);
 }
 
-/// The questions of clients whose connections have gone do not pile up while the log stays away.
+/// All that wait for a log that stays away are told so, each once, and nothing piles up.
 #[test]
-fn questions_that_nobody_waits_for_are_dropped() {
+fn nobody_waits_long_for_a_log_that_is_not_read() {
     let mut home = Home::new(settings(), Now(0));
-    let request = recover("log:a", at(3), RecoveryMode::Stream);
-    for generation in 0..10_000 {
+    for (shard, came) in [(1, 0), (2, 30)] {
+        home.handle_join("log:a".into(), shard, 5, tick(came));
         let ticket = Ticket {
-            mark: 0,
-            connection: Key {
-                index: generation % 10,
-                generation,
-            },
+            shard: u16::try_from(shard).expect("a small number"),
             ..TICKET
         };
-        home.handle_recover(
-            Recover {
-                ticket,
-                ..request.clone()
-            },
-            Now(0),
-        );
+        for channel in ["log:a", "log:b"] {
+            let request = recover(channel, at(3), RecoveryMode::Stream);
+            home.handle_recover(Recover { ticket, ..request }, tick(came));
+        }
     }
-    let by_control = |id| ReadHistory {
+    let late = recover("log:a", at(3), RecoveryMode::Stream);
+    let late = Recover {
+        ticket: Ticket { shard: 1, ..TICKET },
+        ..late
+    };
+    home.handle_recover(late, tick(40));
+    let asker = Asker::Control(RequestId(1));
+    let history = ReadHistory {
         channel: "log:a".into(),
-        asker: Asker::Control(RequestId(id)),
+        asker,
         limit: None,
         since: None,
         reverse: false,
     };
-    for second in 0..10_000 {
-        home.handle_history(by_control(second), tick(20 * second));
-    }
+    home.handle_history(history, tick(10));
+    let describe = StreamRequest {
+        channel: "log:a".into(),
+        asker,
+        command: StreamCommand::Describe,
+    };
+    home.handle_stream(describe, tick(10));
     drain(&mut home);
-    home.handle_log(began(Epoch::new(1), 0), Now(0));
-    home.handle_log(entry(3, LogEvent::CaughtUp { floor: 0 }), Now(0));
-    home.handle_log(entry(3, LogEvent::Whole), Now(0));
-    let answered = drain(&mut home);
-    assert!(answered.len() < 3_000, "{}", answered.len());
-    // The last ones are still asked.
-    for id in 9_950..10_000 {
-        assert!(answered.iter().any(|effect| matches!(
-            effect,
-            HomeEffect::History { asker: Asker::Control(RequestId(of)), .. } if *of == id
-        )));
+    pass(&mut home, tick(49));
+    assert!(drain(&mut home).is_empty());
+    // Shard 1 waits no more, nor does anybody on it who recovers in the channel that it has joined, however late.
+    pass(&mut home, tick(50));
+    let effects = drain(&mut home);
+    let [
+        HomeEffect::Recovered(first),
+        HomeEffect::Recovered(second),
+        HomeEffect::Recovered(third),
+        HomeEffect::NotJoined {
+            shard: 1,
+            serial: 5,
+            ..
+        },
+    ] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    for recovered in [first, second, third] {
+        assert_eq!(recovered.publications, Err(NotRecovered::Behind));
+        assert_eq!(recovered.ticket.shard, 1);
     }
-    for index in 0..10 {
-        assert!(answered.iter().any(|effect| matches!(
-            effect,
-            HomeEffect::Recovered(one) if one.ticket.connection.index == index
-        )));
-    }
+    pass(&mut home, tick(60));
+    let effects = drain(&mut home);
+    let [
+        HomeEffect::History { answer, .. },
+        HomeEffect::Stream { answer: stream, .. },
+    ] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(*answer, HistoryAnswer::Behind);
+    assert_eq!(**stream, Err(StreamRefused::Behind));
+    pass(&mut home, tick(80));
+    assert_eq!(drain(&mut home).len(), 3);
+    pass(&mut home, tick(90));
+    assert!(drain(&mut home).is_empty());
+    assert_eq!(home.next_deadline(), None);
+    // Whoever joins again is told when the log has been read.
+    home.handle_join("log:a".into(), 1, 6, tick(91));
+    home.handle_log(began(Epoch::new(1), 0), tick(92));
+    home.handle_log(entry(3, LogEvent::CaughtUp { floor: 0 }), tick(92));
+    let effects = drain(&mut home);
+    assert!(
+        matches!(
+            &effects[..],
+            [HomeEffect::Joined {
+                shard: 1,
+                serial: 6,
+                ..
+            }]
+        ),
+        "{effects:?}"
+    );
+}
+
+/// The time before the log was read counts: nobody waits once for its end, and then once more for what is behind it.
+#[test]
+fn who_has_waited_for_the_end_of_a_log_waits_no_longer_for_more_of_it() {
+    let mut home = Home::new(settings(), Now(0));
+    let request = recover("log:a", at(50), RecoveryMode::Stream);
+    home.handle_recover(request, tick(0));
+    home.handle_log(began(Epoch::new(1), 0), tick(40));
+    home.handle_log(entry(3, LogEvent::CaughtUp { floor: 0 }), tick(40));
+    drain(&mut home);
+    pass(&mut home, tick(49));
+    assert!(drain(&mut home).is_empty());
+    pass(&mut home, tick(50));
+    let effects = drain(&mut home);
+    let [HomeEffect::Recovered(recovered)] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(recovered.publications, Err(NotRecovered::Behind));
 }
 
 #[test]

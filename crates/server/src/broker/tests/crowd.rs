@@ -215,6 +215,13 @@ impl Crowd {
                 let is_current = u64::from(self.subscribers[shard].serial) == serial;
                 return is_current.then(|| self.handle_joined(shard, position))?;
             }
+            HomeEffect::NotJoined { shard, serial, .. } => {
+                if u64::from(self.subscribers[shard].serial) != serial {
+                    return None;
+                }
+                self.reached.not_joined += 1;
+                return Some(Next::Leave { subscriber: shard });
+            }
             HomeEffect::Recovered(recovered) => {
                 return self.handle_recovered(truth, node, recovered);
             }
@@ -316,12 +323,17 @@ impl Crowd {
     }
 
     fn handle_history(&mut self, truth: &Truth, node: u64, asker: Asker, answer: HistoryAnswer) {
-        let HistoryAnswer::Page {
-            position,
-            publications,
-        } = answer
-        else {
-            panic!("it was asked for all")
+        let (position, publications) = match answer {
+            HistoryAnswer::Page {
+                position,
+                publications,
+            } => (position, publications),
+            HistoryAnswer::Behind => {
+                assert!(self.expected.is_none(), "node {node} has read all");
+                self.reached.behind += 1;
+                return;
+            }
+            HistoryAnswer::Unrecoverable => panic!("it was asked for all"),
         };
         let Asker::Session(ticket) = asker else {
             panic!("{asker:?} asked for no history")

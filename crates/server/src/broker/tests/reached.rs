@@ -14,6 +14,8 @@ pub(super) struct Reached {
     pub(super) unrecovered: u64,
     /// Subscribers whose nodes were behind.
     pub(super) behind: u64,
+    /// Subscribers whose nodes had not read the log up to its end in time.
+    pub(super) not_joined: u64,
     pub(super) lost: u64,
     pub(super) histories: u64,
     pub(super) removals: u64,
@@ -61,6 +63,7 @@ impl Reached {
             ("recovered", &mut self.recovered),
             ("unrecovered", &mut self.unrecovered),
             ("behind", &mut self.behind),
+            ("not_joined", &mut self.not_joined),
             ("lost", &mut self.lost),
             ("histories", &mut self.histories),
             ("removals", &mut self.removals),

@@ -99,6 +99,10 @@ impl<'a> Request<'a> for History<'a> {
                 Code::UnrecoverablePosition,
                 "the channel's history has another epoch by now; read it from the start, without \"since\"",
             )),
+            InquiryAnswer::History(HistoryAnswer::Behind) => Err(Fault::new(
+                Code::Internal,
+                "this node has not read the channel up to its end yet; ask again",
+            )),
             other => Err(asking::defective("history", &other)),
         }
     }

@@ -141,6 +141,10 @@ fn refused(refused: StreamRefused) -> Failure {
             "stream",
             "there is no such stream; create it by PUT, or publish to its channel",
         ),
+        StreamRefused::Behind => Refusal::busy(
+            "this node has not read the stream up to its end yet; wait as long as Retry-After says, then ask again",
+        )
+        .into(),
         StreamRefused::NoHistory => failure(
             StatusCode::METHOD_NOT_ALLOWED,
             "history",
