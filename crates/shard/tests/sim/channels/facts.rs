@@ -62,6 +62,8 @@ pub(crate) const ROOMS: [Room; 12] = [
 pub(super) const STREAMS: usize = 11;
 /// Where those begin whose options the seed draws.
 const DRAWN: usize = 8;
+/// Limits above this are never reached by clients that have not connected.
+const STRANGERS_ROOMY: u64 = 1 << 20;
 /// Publications that the namespace `t` keeps.
 pub(super) const FEW: u32 = 4;
 
@@ -156,6 +158,8 @@ pub(crate) struct Facts {
     pub(super) is_forgetful: bool,
     /// Connections have little room.
     pub(crate) is_tight: bool,
+    /// Those who have not connected have little room: newcomers end the oldest of them. Nobody else is ended by that.
+    pub(crate) are_strangers_tight: bool,
     /// Pings come, and who does not answer in time is ended.
     pub(crate) may_be_silent: bool,
     pub(crate) settings: Settings,
@@ -186,6 +190,7 @@ impl Facts {
             is_draining: false,
             is_forgetful: plan.limits.history_bytes_max < ROOMY,
             is_tight: settings.outbound_bytes_max < 1 << 20 || plan.is_tight(),
+            are_strangers_tight: plan.limits.unconnected_bytes_max < STRANGERS_ROOMY,
             may_be_silent: !settings.ping_interval.is_zero(),
             settings: settings.clone(),
             reads: None,
@@ -207,6 +212,11 @@ impl Facts {
     /// Whether a connection may have been reset since, because its client took nothing of what was queued for it.
     pub(crate) fn may_have_stalled(&self, since: u64) -> bool {
         self.may_have_passed(since, self.settings.stall_timeout)
+    }
+
+    /// Whether there may have been no memory for somebody who has not connected.
+    pub(crate) fn may_end_strangers(&self) -> bool {
+        self.is_tight || self.are_strangers_tight
     }
 
     pub(crate) fn note(&mut self, what: &'static str) {

@@ -106,7 +106,7 @@ impl Guest {
                 return;
             };
             if head.status() != 200 {
-                let is_unavailable = facts.is_tight || facts.is_draining;
+                let is_unavailable = facts.may_end_strangers() || facts.is_draining;
                 assert!(is_unavailable && head.status() == 503, "{}", head.status());
                 return;
             }
@@ -123,7 +123,7 @@ impl Guest {
     /// Why the server has ended its response follows from what it did, and the response is whole.
     fn check_end(&self, how: PeerEnd, facts: &mut Facts) {
         let has_lingered = how == PeerEnd::Reset && facts.may_have_lingered(self.came_at);
-        if facts.is_draining || facts.is_tight || has_lingered {
+        if facts.is_draining || facts.may_end_strangers() || has_lingered {
             return;
         }
         let body = self.body.as_ref().expect("a response");

@@ -187,6 +187,7 @@ fn plan(prng: &mut Prng) -> Plan {
     let mut plan = plain(prng);
     plan.draw_node(prng);
     plan.limits.buffered_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 3_000]);
+    plan.limits.unconnected_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 2_000, 400]);
     plan.limits.history_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, ROOMY, 4_000]);
     let settings = &mut plan.settings;
     // So that a flood is more than may wait behind a request: two heads.

@@ -193,7 +193,7 @@ impl Reader {
         let is_late = facts.may_have_passed(since, timeout);
         let is_plausible = match answer.status {
             408 => is_late,
-            503 => facts.is_draining || facts.is_tight || is_late,
+            503 => facts.is_draining || facts.may_end_strangers() || is_late,
             400 if self.has_sent_behind => true,
             400 | 431 | 429 => self.has_flooded,
             _ => false,
@@ -266,7 +266,8 @@ impl Reader {
 
     /// The server has ended the connection.
     pub(super) fn check_end(&self, how: PeerEnd, facts: &mut Facts) {
-        let is_cut = self.has_flooded || facts.is_draining || facts.is_tight || self.is_over;
+        let may_be_cut = self.has_flooded || facts.is_draining || facts.may_end_strangers();
+        let is_cut = may_be_cut || self.is_over;
         if self.has_ended && how == PeerEnd::Fin && !is_cut {
             // A stream of events for an old client ends with its connection.
             let front = self.asked.front().filter(|_| self.events.is_none());
@@ -277,7 +278,7 @@ impl Reader {
             );
             facts.note("readers: all answers come behind a FIN");
         }
-        if self.has_ended || self.has_flooded || facts.is_draining || facts.is_tight {
+        if self.has_ended || may_be_cut {
             return;
         }
         let since = self.last_asked_at.unwrap_or(self.connected_at);

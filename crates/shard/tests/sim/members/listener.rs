@@ -154,7 +154,7 @@ impl Listener {
         let is_late = facts.may_have_passed(self.came_at, facts.settings.handshake_timeout);
         let is_plausible = match status {
             408 => is_late,
-            503 => facts.is_draining || facts.is_tight || is_late,
+            503 => facts.is_draining || facts.may_end_strangers() || is_late,
             404 | 403 | 400 => self.rooms.iter().any(|room| facts.may_be_unknown(*room)),
             _ => false,
         };

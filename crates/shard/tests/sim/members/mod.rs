@@ -17,7 +17,7 @@ pub(crate) const TAG: &str = "kind";
 pub(crate) const TAGS: [&str; 2] = ["odd", "even"];
 
 /// What the seeds of CI must come through.
-pub(crate) const MUST_HAPPEN: [&str; 37] = [
+pub(crate) const MUST_HAPPEN: [&str; 38] = [
     "sessions: a batch comes as one frame",
     "sessions: a channel is occupied or vacated",
     "sessions: a client cannot recover",
@@ -27,6 +27,7 @@ pub(crate) const MUST_HAPPEN: [&str; 37] = [
     "sessions: a client publishes and unsubscribes",
     "sessions: a client recovers the newest publication",
     "sessions: a client recovers",
+    "sessions: a client that has not connected makes room",
     "sessions: a client without commands is told of its subscriptions",
     "sessions: a connection ends without a close frame",
     "sessions: a delta is applied",

@@ -78,6 +78,9 @@ impl Client {
             }
             3008 if facts.is_tight => "sessions: a slow client ends with 3008",
             503 | 1013 if facts.is_tight => "sessions: there is no memory for a client",
+            503 | 1013 if facts.are_strangers_tight && !self.is_connected => {
+                "sessions: a client that has not connected makes room"
+            }
             503 | 3001 if facts.is_draining => "sessions: told that the server shuts down",
             3012 if self.was_stalled || facts.may_be_silent => {
                 "sessions: a silent client ends with 3012"
