@@ -29,6 +29,8 @@ pub struct ClientOptions {
     pub user_id_http_header: Option<Box<str>>,
     /// Whether each user has a channel of its own.
     pub personal_channel: Option<PersonalChannel>,
+    /// Responses of HTTP to clients without commands that may not connect, instead of those that a code has by itself.
+    pub http_refusals: Box<[HttpRefusal]>,
 }
 
 impl Default for ClientOptions {
@@ -45,8 +47,20 @@ impl Default for ClientOptions {
             allow_anonymous_connect_without_token: false,
             user_id_http_header: None,
             personal_channel: None,
+            http_refusals: Box::default(),
         }
     }
+}
+
+/// The response of HTTP to a client without commands whose connection ends with a code before it has connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpRefusal {
+    /// The code of the close.
+    pub code: u16,
+    /// The status.
+    pub status: u16,
+    /// The body, as plain text; none for a sentence with the code.
+    pub body: Option<Box<str>>,
 }
 
 /// The channel to which the server subscribes each user that connects: `#42`, or `NAMESPACE:#42`, for user 42.

@@ -73,6 +73,7 @@ impl Content {
             offset,
             tags: &self.tags,
             delta: parts.is_delta,
+            epoch: "",
         }
     }
 

@@ -51,7 +51,7 @@ mod users;
 pub use asker::{Asker, Ticket};
 pub use channel::SubscriptionFlags;
 pub use client_id::{ClientId, ClientIds};
-pub use client_options::{ClientOptions, PersonalChannel};
+pub use client_options::{ClientOptions, HttpRefusal, PersonalChannel};
 pub use close::{ApplicationClose, ApplicationCloseError, CLOSE_REASON_BYTES_MAX, CloseReason};
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};

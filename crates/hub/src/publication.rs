@@ -4,7 +4,7 @@ use crate::compression::Compression;
 use crate::encoding::{DataForm, Encoding, Framing, Protocol};
 use crate::frames::{Encode, FrameCache};
 use crate::{Content, Kept, Now, Payload, Permit, Position, Ticket};
-use myriad_wire::centrifuge::{Encoding as Format, EventId, Push};
+use myriad_wire::centrifuge::{Encoding as Format, EventId, PublicationFields, Push};
 use myriad_wire::deflate::Window;
 use myriad_wire::sse::{encode_event, encode_id};
 use myriad_wire::ws::Kind;
@@ -203,7 +203,18 @@ impl Publication {
         };
         let base = self.delta_base.as_ref().map(|base| &*base.content);
         let parts = self.content.parts(format, form, base);
-        let push = Push::Publication(self.content.fields(&parts, offset));
+        // Clients learn the epoch from the first publication of one, as they do in Centrifuge. It leaves that out for subscriptions with
+        // deltas.
+        let tells_epoch = offset == 1 && form == DataForm::Plain;
+        let fields = PublicationFields {
+            epoch: if tells_epoch {
+                self.position.epoch.as_str()
+            } else {
+                ""
+            },
+            ..self.content.fields(&parts, offset)
+        };
+        let push = Push::Publication(fields);
         protocol.writer(message).push(&self.channel, &push);
     }
 

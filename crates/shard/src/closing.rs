@@ -33,13 +33,12 @@ impl<R: Reactor> Shard<R> {
     ) {
         let unanswered = self.take_answer(key.index);
         if self.note_closed(key, reason, now) {
-            self.end_with(
-                key,
-                match unanswered {
-                    Some(response) => last_for(response, reason, None, &final_chunk),
-                    None => final_chunk,
-                },
-            );
+            let configured = &self.settings.client.http_refusals;
+            let last = match unanswered {
+                Some(response) => last_for(response, reason, None, &final_chunk, configured),
+                None => final_chunk,
+            };
+            self.end_with(key, last);
         }
     }
 
@@ -93,8 +92,9 @@ impl<R: Reactor> Shard<R> {
         let unanswered = self.take_answer(key.index);
         let reason = CloseReason::Application;
         if self.note_closed_as(key, reason, Some(close), now) {
+            let configured = &self.settings.client.http_refusals;
             let last = match unanswered {
-                Some(response) => last_for(response, reason, Some(close), &frame),
+                Some(response) => last_for(response, reason, Some(close), &frame, configured),
                 None => frame,
             };
             if last.is_empty() {

@@ -81,12 +81,12 @@ pub use myriad_hub::{
     AppendToStream, Appender, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions,
     ChannelPattern, ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason,
     Compression, Content, CreateStream, DataFormat, DefectScope, Epoch, Framing, FromNode, Headers,
-    HistoryAnswer, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, NameError, Namespaces, NodeSays,
-    Now, Partitions, Payload, Permit, PersonalChannel, Plant, Position, PresenceEvent, Producer,
-    ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since,
-    SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage,
-    StreamRead, StreamRefused, StreamState, Submission, Ticket, TokenIdentity, Told, Transport,
-    UserHasher, Wanting, Wish,
+    HistoryAnswer, HttpRefusal, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, NameError,
+    Namespaces, NodeSays, Now, Partitions, Payload, Permit, PersonalChannel, Plant, Position,
+    PresenceEvent, Producer, ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode,
+    RequestId, Right, Since, SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry,
+    StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamState, Submission, Ticket,
+    TokenIdentity, Told, Transport, UserHasher, Wanting, Wish,
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;

@@ -57,7 +57,7 @@ const BUFFERS: &str =
 const COMPRESSION: &str = "write compression at the top";
 const MESSAGE_SIZE: &str = "write message-bytes-max at the top";
 const BODY_SIZE: &str = "there is nothing to set: a request to connect is small";
-const NO_STATUS: &str = "there is nothing to set: docs/protocol.md says how a refused connect ends";
+const STATUSES: &str = "write [[client.connect_code_to_http_response]] with code, status_code and body, for both transports";
 
 const TOP: &[Foreign] = &[
     Foreign::new("namespaces", "there is no such key; did you mean [[channel.namespaces]]?"),
@@ -147,7 +147,6 @@ const CLIENT: &[Foreign] = &[
         "connect_include_server_time",
         "clients are not told the time here",
     ),
-    Foreign::new("connect_code_to_http_response", NO_STATUS),
     Foreign::new(
         "connect_code_to_unidirectional_disconnect",
         "there is nothing to set: docs/protocol.md says with which codes such a connection ends",
@@ -223,7 +222,7 @@ const HTTP_API: &[Foreign] = &[
 const TRANSPORT: &[Foreign] = &[
     Foreign::new("handler_prefix", FIXED_PATH).vital(&[("", PATHS)]),
     Foreign::new("max_request_body_size", BODY_SIZE),
-    Foreign::new("connect_code_to_http_response", NO_STATUS),
+    Foreign::new("connect_code_to_http_response", STATUSES),
     Foreign::new("compression", COMPRESSION),
     Foreign::new("compression_min_size", COMPRESSION),
     Foreign::new("compression_level", COMPRESSION),

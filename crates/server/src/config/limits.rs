@@ -165,6 +165,28 @@ mod tests {
     }
 
     #[test]
+    fn codes_have_responses_of_the_operator() {
+        let table = |rest: &str| format!("[[client.connect_code_to_http_response]]\n{rest}\n");
+        let text = table("code = 3005\nstatus_code = 403\nbody = \"expired\"")
+            + &table("code = 4501\nstatus_code = 410");
+        let wishes = config(&text).unwrap().settings.client.http_refusals;
+        let wishes = wishes
+            .iter()
+            .map(|wish| (wish.code, wish.status, wish.body.as_deref()));
+        assert!(wishes.eq([(3005, 403, Some("expired")), (4501, 410, None)]));
+        let twice = table("code = 3005\nstatus_code = 403").repeat(2);
+        for (text, said) in [
+            (table("code = 109\nstatus_code = 403"), "3000 to 4999"),
+            (table("code = 3005\nstatus_code = 200"), "400 to 599"),
+            (table("code = 3005"), "status_code"),
+            (twice, "each code once"),
+        ] {
+            let error = config(&text).map(drop).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn origins_have_two_names() {
         let listed = config("[client]\nallowed_origins = [\"https://*.example.com\"]").unwrap();
         let allowed = listed.settings.allowed_origins;

@@ -3,8 +3,8 @@
 use super::tables::{ChannelTable, ClientTable, NamespaceTable};
 use super::{ConfigError, SPAN_MAX, refuse};
 use myriad_shard::{
-    ChannelOptions, ChannelPattern, ClientOptions, DataFormat, Namespaces, PersonalChannel,
-    RecoveryMode, Right, SlowConsumer,
+    ChannelOptions, ChannelPattern, ClientOptions, DataFormat, HttpRefusal, Namespaces,
+    PersonalChannel, RecoveryMode, Right, SlowConsumer,
 };
 use myriad_units::option::{Count, Span};
 use std::collections::HashSet;
@@ -311,7 +311,34 @@ impl ClientTable {
                 .filter(|header| !header.is_empty())
                 .map(|header| header.to_ascii_lowercase().into()),
             personal_channel: self.personal_channel(namespaces)?,
+            http_refusals: self.http_refusals()?,
         })
+    }
+
+    fn http_refusals(&self) -> Result<Box<[HttpRefusal]>, ConfigError> {
+        const KEY: &str = "client.connect_code_to_http_response";
+        let mut seen = HashSet::new();
+        let tables = self.connect_code_to_http_response.iter();
+        let read = tables.map(|table| {
+            if !(3000..5000).contains(&table.code) {
+                let advice = "choose the code of a close from docs/protocol.md, 3000 to 4999";
+                return Err(refuse(KEY, table.code, advice));
+            }
+            // A browser's event source stops at any of these.
+            if !(400..600).contains(&table.status_code) {
+                let advice = "choose a status_code from 400 to 599";
+                return Err(refuse(KEY, table.status_code, advice));
+            }
+            if !seen.insert(table.code) {
+                return Err(refuse(KEY, table.code, "write each code once"));
+            }
+            Ok(HttpRefusal {
+                code: table.code,
+                status: table.status_code,
+                body: table.body.as_deref().map(Into::into),
+            })
+        });
+        read.collect()
     }
 
     fn personal_channel(

@@ -207,6 +207,20 @@ pub struct ClientTable {
     pub proxy: ClientProxyTable,
     /// A channel for each user.
     pub subscribe_to_user_personal_channel: PersonalChannelTable,
+    /// Responses that refuse clients without commands.
+    pub connect_code_to_http_response: Vec<HttpRefusalTable>,
+}
+
+/// One of `[[client.connect_code_to_http_response]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpRefusalTable {
+    /// The code of the close.
+    pub code: u16,
+    /// The status.
+    pub status_code: u16,
+    /// The body.
+    pub body: Option<String>,
 }
 
 /// `[client.rate_limits]`. [`myriad_shard::Limits`] says what each key means.

@@ -5,7 +5,7 @@
 //! stream waits until the client has connected, or is told to come back.
 
 use crate::shard::Shard;
-use myriad_hub::{ApplicationClose, Chunk, CloseReason, Overflow};
+use myriad_hub::{ApplicationClose, Chunk, CloseReason, HttpRefusal, Overflow};
 use myriad_reactor::Reactor;
 use myriad_wire::centrifuge::disconnect_is_terminal;
 use myriad_wire::http::{HeadLimits, parse_response, write_response};
@@ -56,13 +56,19 @@ pub(crate) fn last_for(
     reason: CloseReason,
     by_application: Option<&ApplicationClose>,
     end: &[u8],
+    configured: &[HttpRefusal],
 ) -> Vec<u8> {
     let (code, sentence) = match by_application {
         Some(close) => (close.code(), close.reason()),
         None => (reason.code(), reason.sentence()),
     };
+    let own = || format!("The client may not connect: {code} {sentence}.");
+    if let Some(wish) = configured.iter().find(|wish| wish.code == code) {
+        let body = wish.body.as_deref().map_or_else(own, str::to_owned);
+        return refusal(&response, wish.status, &body);
+    }
     match status_of(code) {
-        Some(status) => refusal(&response, status, code, sentence),
+        Some(status) => refusal(&response, status, &own()),
         None => [&response, end].concat(),
     }
 }
@@ -82,7 +88,7 @@ fn status_of(code: u16) -> Option<u16> {
     }
 }
 
-fn refusal(response: &[u8], status: u16, code: u16, sentence: &str) -> Vec<u8> {
+fn refusal(response: &[u8], status: u16, body: &str) -> Vec<u8> {
     let head = parse_response(response, HeadLimits::default());
     let head = head.ok().flatten();
     let mut headers: Vec<(&str, &str)> = Vec::new();
@@ -97,8 +103,7 @@ fn refusal(response: &[u8], status: u16, code: u16, sentence: &str) -> Vec<u8> {
     }
     headers.push(("cache-control", "no-store"));
     let mut refusal = Vec::with_capacity(512);
-    let body = format!("The client may not connect: {code} {sentence}.");
-    write_response(&mut refusal, status, &headers, &body);
+    write_response(&mut refusal, status, &headers, body);
     refusal
 }
 
@@ -129,7 +134,8 @@ mod tests {
     #[test]
     fn a_refusal_is_for_the_page_that_asked() {
         let response = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nAccess-Control-Allow-Origin: https://a.b\r\n\r\n2\r\n\r\n\r\n";
-        let refused = refusal(response, 401, 3500, "invalid token");
+        let invalid = CloseReason::InvalidToken;
+        let refused = last_for(response.to_vec(), invalid, None, b"end", &[]);
         let head = parse_response(&refused, HeadLimits::default());
         let head = head.expect("a head").expect("a whole head");
         assert_eq!(head.status(), 401);
@@ -137,5 +143,29 @@ mod tests {
         assert_eq!(origin, Some(&b"https://a.b"[..]));
         assert_eq!(head.header("transfer-encoding"), None);
         assert!(refused.ends_with(b"3500 invalid token."));
+    }
+
+    #[test]
+    fn the_operator_says_with_which_response_a_code_refuses() {
+        let wish = |code, status, body: Option<&str>| HttpRefusal {
+            code,
+            status,
+            body: body.map(Into::into),
+        };
+        let wishes = [wish(3500, 402, Some("pay")), wish(3004, 503, None)];
+        let last = |reason| {
+            let last = last_for(b"head".to_vec(), reason, None, b" end", &wishes);
+            String::from_utf8(last).expect("text")
+        };
+        let refused = last(CloseReason::InvalidToken);
+        assert!(refused.starts_with("HTTP/1.1 402 "), "{refused}");
+        assert!(refused.ends_with("\r\n\r\npay"), "{refused}");
+        let busy = last(CloseReason::ConnectFailed);
+        assert!(busy.starts_with("HTTP/1.1 503 "), "{busy}");
+        assert!(
+            busy.ends_with("3004 internal server error: reconnect."),
+            "{busy}"
+        );
+        assert_eq!(last(CloseReason::Drain), "head end");
     }
 }

@@ -4,7 +4,7 @@ use super::node::{Driver, Node, Options};
 use super::streams::{Stream, post};
 use myriad_shard::{
     Access, AskAnswer, ChannelOptions, ClientOptions, CloseReason, ConnectGrant, ErrorCode,
-    Namespaces, Payload, Question, Right, SubscribeGrant,
+    HttpRefusal, Namespaces, Payload, Question, Right, SubscribeGrant,
 };
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -17,6 +17,7 @@ on_both_drivers!(
     a_connect_request_may_come_first_on_a_websocket,
     pings_want_no_answer,
     errors_of_the_connect_request_end_the_connection,
+    the_operator_chooses_the_response_to_who_may_not_connect,
     the_application_grants_subscriptions,
     what_it_missed_is_in_the_connect_push,
     an_event_source_goes_on_where_it_was,
@@ -260,6 +261,41 @@ fn errors_of_the_connect_request_end_the_connection(driver: Driver) {
             "{}",
             refused.head
         );
+    }
+}
+
+fn the_operator_chooses_the_response_to_who_may_not_connect(driver: Driver) {
+    let access = Access {
+        connect_proxy: true,
+        ..Access::default()
+    };
+    let wish = |code, status, body: &str| HttpRefusal {
+        code,
+        status,
+        body: Some(body.into()),
+    };
+    let client = ClientOptions {
+        http_refusals: [wish(3507, 410, "gone"), wish(3004, 503, "later")].into(),
+        ..ClientOptions::default()
+    };
+    let options = Options {
+        access,
+        client,
+        holds_asks: true,
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    for (error, code, status) in [
+        (ErrorCode::PermissionDenied, 3507, 410),
+        // Without a wish such a client comes back after its stream.
+        (ErrorCode::Internal, 3004, 503),
+    ] {
+        for way in Uni::WAYS {
+            let mut client = Uni::open(&node, way, "{}");
+            node.answer(node.asked(), error);
+            let is_web_socket = matches!(client, Uni::WebSocket(_));
+            assert_eq!(client.refused(), if is_web_socket { code } else { status });
+        }
     }
 }
 

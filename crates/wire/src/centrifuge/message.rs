@@ -155,8 +155,8 @@ impl<'a> Value<'a> for Cow<'a, str> {
 
 impl<'a> Value<'a> for Data<'a> {
     fn from_json<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Option::<&'a RawValue>::deserialize(deserializer)?;
-        Ok(raw.map_or_else(Self::default, |raw| Self::Json(raw.get())))
+        // Null is a value as any other: a publication may have it as its data.
+        <&'a RawValue>::deserialize(deserializer).map(|raw| Self::Json(raw.get()))
     }
 
     fn merge(&mut self, field: Field<'a>) -> Result<(), CommandError> {

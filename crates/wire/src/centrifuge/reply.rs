@@ -39,6 +39,8 @@ pub struct PublicationFields<'a> {
     pub tags: &'a [(Box<str>, Box<str>)],
     /// The data is a delta to the publication before.
     pub delta: bool,
+    /// The channel's epoch where the publication tells it: the first one of an epoch does. Otherwise empty.
+    pub epoch: &'a str,
 }
 
 impl PublicationFields<'_> {
@@ -50,6 +52,7 @@ impl PublicationFields<'_> {
         fields.number(6, "offset", self.offset);
         fields.strings(7, "tags", self.tags);
         fields.flag(8, "delta", self.delta);
+        fields.string(14, "epoch", self.epoch);
     }
 }
 

@@ -340,13 +340,14 @@ fn only_one_request_of_a_command_counts() {
 }
 
 #[test]
-fn null_is_absent_and_unknown_keys_are_ignored() {
+fn null_is_absent_but_as_data_and_unknown_keys_are_ignored() {
     let line = br#"{"id":2,"connect":null,"subscribe":{"channel":"c","data":null,"tf":null,"offset":null,"x":{"y":[1]}}}"#;
     let Request::Subscribe(subscribe) = one(Encoding::Json, line).request else {
         panic!("a subscribe");
     };
     let expected = SubscribeRequest {
         channel: "c".into(),
+        data: Data::Json("null"),
         ..SubscribeRequest::default()
     };
     assert_eq!(subscribe, expected);

@@ -66,6 +66,7 @@ fn publication(tags: &[(Box<str>, Box<str>)]) -> PublicationFields<'_> {
         offset: 300,
         tags,
         delta: true,
+        epoch: "e",
     }
 }
 
@@ -76,11 +77,12 @@ fn schema_publication() -> schema::Publication {
         offset: 300,
         tags: [("a".into(), "1".into()), ("b\"".into(), "2".into())].into(),
         delta: true,
+        epoch: "e".into(),
         ..Default::default()
     }
 }
 
-const PUBLICATION_JSON: &str = r#"{"data":{"x":1},"info":{"user":"u","client":"id","conn_info":1,"chan_info":{}},"offset":300,"tags":{"a":"1","b\"":"2"},"delta":true}"#;
+const PUBLICATION_JSON: &str = r#"{"data":{"x":1},"info":{"user":"u","client":"id","conn_info":1,"chan_info":{}},"offset":300,"tags":{"a":"1","b\"":"2"},"delta":true,"epoch":"e"}"#;
 
 #[test]
 fn empty_results_are_present() {

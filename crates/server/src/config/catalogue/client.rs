@@ -1,6 +1,6 @@
 //! `[client]`.
 
-use super::Form::{Count, Flag, List, Rate, Text, Time};
+use super::Form::{Count, Flag, Json, List, Rate, Text, Time};
 use super::{Described, Group};
 
 /// `[client]`.
@@ -158,6 +158,12 @@ pub(in super::super) const CLIENT: &[Group] = &[
                 List,
                 "[]",
                 "Addresses and networks without these two limits.",
+            ),
+            Described::new(
+                "connect_code_to_http_response",
+                Json,
+                "[]",
+                "Responses to clients of uni_sse and uni_http_stream that may not connect: tables with the code of the close, status_code (400 to 599) and body, if it is to be another.",
             ),
             Described::new(
                 "user_connection_limit",

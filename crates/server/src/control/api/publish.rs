@@ -200,6 +200,7 @@ mod tests {
     fn what_a_request_lacks_is_an_error_of_its_own() {
         for (body, words) in [
             (r#"{"data": 1}"#, "missing field `channel`"),
+            (r#"{"channel": null, "data": 1}"#, "field `channel` is null"),
             (r#"{"channel": "c"}"#, "is missing"),
             (r#"{"channel": "c", "b64data": null}"#, "is missing"),
             (r#"{"channel": "c", "data": "\ud800"}"#, "not valid Unicode"),

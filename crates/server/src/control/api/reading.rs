@@ -55,8 +55,14 @@ pub(super) fn read<'a, S: Shape<'a>>(
         if fault.starts_with("missing field") {
             return Unread::Incomplete(Fault::bad(format!("{}; {form}", shortened(&fault))));
         }
+        let is_in_a_list = path.contains('[');
+        let is_of_a_field = !is_in_a_list && !matches!(&*path, "." | "?");
+        // A field that is null counts as left out. One that need not be there reads null itself.
+        if fault.starts_with("invalid type: null") && is_of_a_field {
+            return Unread::Incomplete(Fault::bad(format!("field `{path}` is null; {form}")));
+        }
         // A value of the wrong kind is described without its field; other faults name it themselves, but not the place in a list.
-        if (fault.starts_with("invalid") || path.contains('[')) && !matches!(&*path, "." | "?") {
+        if is_in_a_list || (fault.starts_with("invalid") && is_of_a_field) {
             malformed(format!("field \"{path}\": {fault}"))
         } else {
             malformed(fault)
