@@ -69,7 +69,9 @@ impl Reader {
             .asked
             .back()
             .is_none_or(|last| last.live != Live::Events && !last.closes && last.faults.is_empty());
-        goes_on && !self.has_ended && !self.has_flooded && !self.is_over
+        // A stream of events may end at its time, and then the server answers what was sent behind it first.
+        let is_answered_next = !self.has_sent_behind && !self.has_flooded;
+        goes_on && is_answered_next && !self.has_ended && !self.is_over
     }
 
     pub(super) fn has_outbox(&self) -> bool {
