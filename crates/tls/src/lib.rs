@@ -20,6 +20,8 @@ mod alert;
 mod channel;
 mod encoding;
 mod end;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod header;
 mod legacy;

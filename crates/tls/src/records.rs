@@ -282,6 +282,21 @@ impl Records {
         }
     }
 
+    /// Seals any inner plaintext, as no peer of ours does, and changes the key behind a `KeyUpdate`.
+    pub(crate) fn seal_inner(&mut self, inner: &[u8], sealed: &mut Vec<u8>) {
+        let (Some((kind, text)), Some(cipher)) =
+            (inner.split_last(), self.write.cipher(self.suite))
+        else {
+            return;
+        };
+        seal_record(&mut self.write, &cipher, *kind, text, sealed);
+        let end = inner.iter().rposition(|byte| *byte != 0);
+        let unpadded = &inner[..end.map_or(0, |end| end + 1)];
+        if matches!(unpadded, [KEY_UPDATE, 0, 0, 1, 0 | 1, HANDSHAKE]) {
+            self.write.update(self.suite);
+        }
+    }
+
     /// A `KeyUpdate` goes under the old key, and everything behind it under the new one (RFC 8446, 4.6.3).
     fn update_write(&mut self, asks: u8, sealed: &mut Vec<u8>) {
         if let Some(cipher) = self.write.cipher(self.suite) {
