@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         connections: Some(5_000),
         driver: None,
         protocol: None,
+        tls: false,
         ping_interval: "300s".into(),
         version: "0.0.0".into(),
         columns: None,

@@ -26,6 +26,8 @@ pub struct Report {
     pub server_command: String,
     /// The crowd's command line.
     pub crowd_command: String,
+    /// Whether clients had TLS.
+    pub tls: bool,
     /// Connections that were open when the publications were made.
     pub connections: u64,
     /// From the first attempt to the last connection's upgrade.

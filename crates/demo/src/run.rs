@@ -1,5 +1,6 @@
 //! The steps of the demonstration.
 
+use crate::certificate::Certificate;
 use crate::json_file::JsonFile;
 use crate::port::NoFreePort;
 use crate::process::{Launch, Output, Process};
@@ -55,6 +56,8 @@ pub struct Options {
     pub driver: Option<String>,
     /// Passed on to the crowd as `--protocol`, with a target that speaks it; none stands for `raw`.
     pub protocol: Option<String>,
+    /// Clients connect with TLS.
+    pub tls: bool,
     /// The server's `--ping-interval`.
     pub ping_interval: String,
     /// Where the report goes.
@@ -74,6 +77,12 @@ pub enum DemoError {
     /// No port is free.
     #[error(transparent)]
     NoFreePort(#[from] NoFreePort),
+    /// The certificate for a run with TLS could not be made.
+    #[error("no certificate can be made for this run: {why}")]
+    Certificate {
+        /// Why, and what to do.
+        why: String,
+    },
     /// No connection was asked for.
     #[error("--connections 0 is out of range; give 1 or more, or leave it out")]
     NoConnections,
@@ -153,17 +162,28 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
     let json = JsonFile::open(&options.json)?;
     let probe = Probe::system();
     let mut machine = examine(&probe)?;
-    let address = port::choose(&machine)?;
-    machine.listen_on(address.port());
+    let address = port::choose(&machine, None)?;
+    let secured = match options.tls {
+        true => Some(Secured {
+            address: port::choose(&machine, Some(address))?,
+            certificate: Certificate::make()?,
+        }),
+        false => None,
+    };
+    // Where the crowd connects.
+    let target = secured.as_ref().map_or(address, |secured| secured.address);
+    machine.listen_on(target.port());
     let wanted = options.connections.unwrap_or(CONNECTIONS_WANTED);
-    let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds), wanted);
+    let load = Load::broadcast(Role::BothEnds);
+    let load = if options.tls { load.with_tls() } else { load };
+    let budget = Budget::new(&machine, load, wanted);
     let decision = decide(&budget, options.connections);
     let width = options.columns.unwrap_or(WIDTH_MAX);
     opening::describe(&machine, &budget, &decision, width, out)?;
     if decision.connections == 0 {
         return Err(DemoError::NoRoom { why: decision.why });
     }
-    let plan = Plan::new(options, address, decision.connections);
+    let plan = Plan::new(options, address, secured.as_ref(), decision.connections);
     writeln!(
         out,
         "\n  $ {}\n  $ {}\n",
@@ -202,6 +222,13 @@ fn decide(budget: &Budget, asked: Option<u64>) -> Decision {
     }
 }
 
+/// What a run with TLS has besides.
+struct Secured {
+    /// Where clients connect.
+    address: SocketAddr,
+    certificate: Certificate,
+}
+
 /// The command lines.
 struct Plan {
     program: PathBuf,
@@ -212,7 +239,12 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(options: &Options, address: SocketAddr, connections: u64) -> Self {
+    fn new(
+        options: &Options,
+        address: SocketAddr,
+        secured: Option<&Secured>,
+        connections: u64,
+    ) -> Self {
         let spare = connections + SPARE_CONNECTIONS;
         let mut server = words(&format!(
             "serve --dev --listen {address} --max-connections {spare}"
@@ -220,10 +252,14 @@ impl Plan {
         server.extend(["--ping-interval".to_owned(), options.ping_interval.clone()]);
         // The crowd is gone by then, or nobody cares any more.
         server.extend(words("--drain 1s"));
+        let base = match secured {
+            Some(secured) => format!("wss://{}", secured.address),
+            None => format!("ws://{address}"),
+        };
         let target = match options.protocol.as_deref() {
-            None | Some("raw") => format!("ws://{address}/raw?channel=demo"),
+            None | Some("raw") => format!("{base}/raw?channel=demo"),
             Some(protocol) => {
-                format!("ws://{address}/connection/websocket --protocol {protocol} --channel demo")
+                format!("{base}/connection/websocket --protocol {protocol} --channel demo")
             }
         };
         let mut crowd = words(&format!(
@@ -231,6 +267,18 @@ impl Plan {
              --publish http://{address}/api/publish --pushes {PUSHES} --every {}s",
             pause_s(connections)
         ));
+        if let Some(Secured {
+            address,
+            certificate,
+        }) = secured
+        {
+            let [path, key] =
+                [certificate.path(), certificate.key()].map(|path| path.display().to_string());
+            server.extend(words(&format!("--tls-listen {address}")));
+            server.extend(["--tls-certificate".to_owned(), path.clone()]);
+            server.extend(["--tls-key".to_owned(), key]);
+            crowd.extend(["--ca".to_owned(), path]);
+        }
         if let Some(driver) = &options.driver {
             for arguments in [&mut server, &mut crowd] {
                 arguments.extend(["--driver".to_owned(), driver.clone()]);
@@ -544,6 +592,7 @@ fn report(
         decision,
         server_command: plan.server_command(),
         crowd_command: plan.crowd_command(),
+        tls: options.tls,
         connections: watch.connected,
         connect_seconds,
         setup_rate_per_s: rate(watch.connected, connect_seconds),

@@ -61,11 +61,21 @@ fn facts(report: &Report) -> [[String; 2]; 7] {
         Verdict::Missed(_) => "NOT all of them".to_owned(),
     };
     let connect_time = time(report.connect_seconds * 1_000.0);
+    let (with_tls, handshake) = match report.tls {
+        true => (", with TLS", ", each with a handshake of TLS"),
+        false => ("", ""),
+    };
     [
-        ("WebSocket connections open", count(report.connections)),
+        (
+            "WebSocket connections open",
+            format!("{}{with_tls}", count(report.connections)),
+        ),
         (
             "connected in",
-            format!("{connect_time}, {}", rate(report.setup_rate_per_s)),
+            format!(
+                "{connect_time}, {}{handshake}",
+                rate(report.setup_rate_per_s)
+            ),
         ),
         (
             "memory a connection, server",

@@ -81,6 +81,10 @@ fn bad_arguments_name_the_hop_and_the_parameter() {
         ),
         (&["-c", "0"], &["--connections", "more than zero"]),
         (
+            &["-c", "1m", "--hop", "myriad:1,tls=on"],
+            &["hop myriad: tls", "write yes or no"],
+        ),
+        (
             &["-c", "1m", "--slow-readers", "7"],
             &["--slow-readers", "0.1%"],
         ),

@@ -92,6 +92,8 @@ pub struct Myriad {
     pub outbound_bytes: u64,
     /// `buffered-bytes-max`; none: an eighth of memory, at most 2 GiB.
     pub buffered_bytes: Option<u64>,
+    /// Its connections have TLS there, and not in a hop before.
+    pub tls: bool,
 }
 
 /// A hop behind Myriad, where no connection arrives.
@@ -193,6 +195,7 @@ impl Hop {
         let myriad = Myriad {
             outbound_bytes: costs::OUTBOUND_BYTES.value_u64(),
             buffered_bytes: None,
+            tls: false,
         };
         Self::new(Kind::Myriad(myriad), nodes)
     }

@@ -26,6 +26,7 @@ impl Cost {
 const NGINX_MEASURED: &str = "measured: nginx 1.22.1, docs/plan.md";
 const BROKER_MEASURED: &str =
     "measured: make bench-cluster CLUSTER='--only traffic', nats-server 2.15.2, file storage";
+const TLS_MEASURED: &str = "measured: docs/benchmarks.md, tls-100k, io_uring, ECDSA P-256, the crowd on the same two cores";
 const SERVE: &str = "default: docs/serve.md";
 
 /// User space of an idle connection with one subscription, at 100k, where rings weigh most.
@@ -59,6 +60,18 @@ pub const CONNECTS_PER_S: Cost = Cost::new(
     "measured: as docs/benchmarks.md, broadcast-100k, setup rate, io_uring: the crowd on the same two cores; rounds lie \
      between 49,000 and 65,000",
 );
+
+/// User space that TLS 1.3 adds to an idle connection.
+pub const TLS_BYTES: Cost = Cost::new(311.0, TLS_MEASURED);
+/// Server CPU of one delivery over TLS, seconds: 1.11 times that of a plain one.
+pub const TLS_DELIVERY_S: Cost = Cost::new(1.11 * DELIVERY_S.value, TLS_MEASURED);
+/// Server CPU of one ping over TLS and its pong, seconds.
+pub const TLS_PING_S: Cost = Cost::new(
+    1.11 * PING_S.value,
+    "not measured: as much more than a plain one as a delivery over TLS",
+);
+/// Connections with a new TLS session opened a second, both ends on two cores. Handshakes are nearly all of it.
+pub const TLS_CONNECTS_PER_S: Cost = Cost::new(3_277.0, TLS_MEASURED);
 
 /// `outbound-bytes-max`.
 pub const OUTBOUND_BYTES: Cost = Cost::new(1_048_576.0, SERVE);

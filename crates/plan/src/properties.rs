@@ -34,11 +34,12 @@ fn kind() -> impl Strategy<Value = Kind> {
         .prop_map(Kind::Slb),
         nginx().prop_map(Kind::Nginx),
         nginx().prop_map(Kind::Ingress),
-        (1_024..=1_u64 << 24, 1_u64 << 20..=1 << 36).prop_map(
-            |(outbound_bytes, buffered_bytes)| {
+        (1_024..=1_u64 << 24, 1_u64 << 20..=1 << 36, any::<bool>()).prop_map(
+            |(outbound_bytes, buffered_bytes, tls)| {
                 Kind::Myriad(Myriad {
                     outbound_bytes,
                     buffered_bytes: Some(buffered_bytes),
+                    tls,
                 })
             }
         ),

@@ -1,7 +1,7 @@
 //! Myriad as a hop: what our own measurements say it costs.
 
 use super::chain::{Chain, Hop, Myriad};
-use super::costs;
+use super::costs::{self, Cost};
 use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
 use super::resource::{
@@ -22,9 +22,9 @@ pub(crate) fn resources(
         memory(chain, hop, myriad, share),
         slow_readers(chain, hop, myriad, share),
         bandwidth(chain, hop, share),
-        processor(chain, hop, share),
+        processor(chain, hop, myriad, share),
         connection_hash(hop, share, 1),
-        connecting(share),
+        connecting(myriad, share),
     ];
     resources.extend(connections_max(
         hop,
@@ -32,7 +32,7 @@ pub(crate) fn resources(
         "max-connections",
         costs::MYRIAD_CONNECTIONS_MAX.source,
     ));
-    resources.extend(reaching_all(hop, share));
+    resources.extend(reaching_all(hop, myriad, share));
     (resources, chain.traffic.unmeasured().into_iter().collect())
 }
 
@@ -80,6 +80,11 @@ fn memory(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {
         costs::CONNECTION_BYTES,
         "record and subscription",
     ));
+    if myriad.tls {
+        demand
+            .terms
+            .push(Term::cost(costs::TLS_BYTES, "keys of TLS"));
+    }
     demand.terms.push(Term::cost(costs::SOCKET_BYTES, "socket"));
     demand.terms.push(Term::new(
         chain.traffic.in_flight_bytes(costs::PARKED_BYTES.value),
@@ -130,18 +135,32 @@ fn bandwidth(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
     Demand::bandwidth("bandwidth out", hop, &terms).resource(share)
 }
 
-fn processor(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
+fn processor(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {
     let supply = hop
         .cores
         .map(|cores| (float(cores), counted(cores, "core")));
-    let mut demand = Demand::processor(chain, costs::DELIVERY_S, costs::PING_S, supply);
+    let ping_s = match myriad.tls {
+        true => costs::TLS_PING_S,
+        false => costs::PING_S,
+    };
+    let mut demand = Demand::processor(chain, delivery_s(myriad), ping_s, supply);
     demand.remedy = "More cores, or more nodes.".into();
     demand.resource(share)
 }
 
+fn delivery_s(myriad: Myriad) -> Cost {
+    match myriad.tls {
+        true => costs::TLS_DELIVERY_S,
+        false => costs::DELIVERY_S,
+    }
+}
+
 /// How long everybody takes to come back after a restart.
-fn connecting(share: &Share) -> Resource {
-    let rate = costs::CONNECTS_PER_S;
+fn connecting(myriad: Myriad, share: &Share) -> Resource {
+    let (rate, what) = match myriad.tls {
+        true => (costs::TLS_CONNECTS_PER_S, "handshakes of TLS "),
+        false => (costs::CONNECTS_PER_S, ""),
+    };
     Resource {
         name: "time until all are back",
         need: Figure::new(
@@ -149,7 +168,7 @@ fn connecting(share: &Share) -> Resource {
             share.float() / rate.value,
             Unit::Seconds,
             format!(
-                "{} / {} a second, both ends on two cores",
+                "{} / {} {what}a second, both ends on two cores",
                 counted(share.connections, "connection"),
                 count(rate.value_u64())
             ),
@@ -160,9 +179,9 @@ fn connecting(share: &Share) -> Resource {
 }
 
 /// The least a push to everybody takes, by the processor alone.
-fn reaching_all(hop: &Hop, share: &Share) -> Option<Resource> {
+fn reaching_all(hop: &Hop, myriad: Myriad, share: &Share) -> Option<Resource> {
     let cores = hop.cores?;
-    let each = costs::DELIVERY_S;
+    let each = delivery_s(myriad);
     Some(Resource {
         name: "a push to everybody, at least",
         need: Figure::new(

@@ -193,6 +193,29 @@ fn a_million_idle_connections_need_what_was_measured() {
 }
 
 #[test]
+fn a_hop_with_tls_takes_its_keys_and_its_handshakes() {
+    let plan = |tls| {
+        let mut hop = Hop::myriad(1);
+        hop.cores = Some(2);
+        let Kind::Myriad(myriad) = &mut hop.kind else {
+            unreachable!("a hop of Myriad");
+        };
+        myriad.tls = tls;
+        Plan::new(&chain(1_000_000, vec![hop]), &[])
+    };
+    let (plain, secured) = (plan(false), plan(true));
+    let ratio = |name| need(&secured, 0, name) / need(&plain, 0, name);
+    let keys = need(&secured, 0, "memory") - need(&plain, 0, "memory");
+    assert!((keys - 1e6 * 311.0).abs() < 1.0, "{keys}");
+    for name in ["processor", "a push to everybody, at least"] {
+        assert!((ratio(name) - 1.11).abs() < 1e-6, "{name}");
+    }
+    // 305 s for a million, instead of 16 s.
+    let back = need(&secured, 0, "time until all are back");
+    assert!((back - 1e6 / 3_277.0).abs() < 1e-6, "{back}");
+}
+
+#[test]
 fn queues_for_slow_readers_end_at_the_bound_of_all_queues() {
     let mut chain = chain(1_000_000, vec![Hop::myriad(1)]);
     chain.traffic.slow_share = 0.01;

@@ -47,6 +47,7 @@ fn report(pushes: Vec<PushReport>, verdict: Verdict) -> Report {
         machine,
         server_command: "myriad serve".into(),
         crowd_command: "myriad swarm".into(),
+        tls: false,
         connections: 1_000_000,
         connect_seconds: 24.31,
         setup_rate_per_s: 41_135.3,
@@ -60,6 +61,21 @@ fn report(pushes: Vec<PushReport>, verdict: Verdict) -> Report {
         errors: BTreeMap::new(),
         warnings: Vec::new(),
         verdict,
+    }
+}
+
+#[test]
+fn a_run_with_tls_says_so() {
+    let report = Report {
+        tls: true,
+        ..report(Vec::new(), Verdict::ReachedAll)
+    };
+    let drawn = render(&report, 120);
+    for said in [
+        "1,000,000, with TLS",
+        "41,135/s, each with a handshake of TLS",
+    ] {
+        assert!(drawn.contains(said), "{said:?} in:\n{drawn}");
     }
 }
 

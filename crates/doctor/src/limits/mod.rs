@@ -90,6 +90,8 @@ pub struct Load {
 impl Load {
     /// User space of an idle `raw` connection with one subscription; 85 were measured with a million.
     pub const USER_BYTES: u64 = 100;
+    /// What TLS 1.3 adds to it: 311 bytes at the server and 400 at the crowd were measured with 100,000 (`tls-100k` of the benchmarks).
+    pub const TLS_USER_BYTES: u64 = 400;
     /// User space of one end of a WebSocket that nginx 1.22.1 proxies: half of what docs/plan.md measured for both.
     pub const PROXY_USER_BYTES: u64 = 18_142 / 2;
     /// The `sk_buff` pair and head of one small packet, Linux 6.18.
@@ -115,6 +117,15 @@ impl Load {
         }
     }
 
+    /// The same with TLS: what an idle connection keeps besides, of the end that keeps more.
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        Self {
+            user_bytes: self.user_bytes + Self::TLS_USER_BYTES,
+            ..self
+        }
+    }
+
     /// User space per end unless somebody says otherwise.
     fn user_bytes_of(role: Role) -> u64 {
         match role {
@@ -126,6 +137,9 @@ impl Load {
     /// Where the figure for user space comes from.
     fn user_source(self) -> &'static str {
         match (self.role, self.program) {
+            _ if self.user_bytes == Self::user_bytes_of(self.role) + Self::TLS_USER_BYTES => {
+                "with TLS, measured"
+            }
             _ if self.user_bytes != Self::user_bytes_of(self.role) => "as given",
             (Role::Proxy(_), _) => "nginx's, measured",
             (_, Program::Myriad) => "Myriad's, measured",

@@ -33,6 +33,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = Protocol::default().name(), value_parser = protocol(|it| it.scheme() == Scheme::WebSocket))]
     protocol: Protocol,
 
+    /// Connect with TLS (wss://), to a certificate that is made for this run
+    #[arg(long)]
+    tls: bool,
+
     /// How often the server pings each connection: rarely, because pings take CPU time from the pushes
     #[arg(long, value_name = "TIME", default_value = "5m")]
     ping_interval: Span,
@@ -65,6 +69,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         connections: arguments.connections.map(|count| count.0),
         driver: arguments.driver.map(name),
         protocol: Some(arguments.protocol.name().to_owned()),
+        tls: arguments.tls,
         ping_interval: arguments.ping_interval.to_string(),
         json: arguments.json,
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
     /// What the connections do
     #[arg(long, value_enum, default_value = "broadcast")]
     load: LoadName,
+    /// The connections have TLS, which Myriad keeps the keys of
+    #[arg(long, conflicts_with = "memory_per_connection")]
+    tls: bool,
     /// Memory that the program takes for one end of a connection [default: 100B, as Myriad does; 9,071B with --role proxy, as nginx does]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory_per_connection: Option<u64>,
@@ -248,6 +251,13 @@ impl Arguments {
             LoadName::Idle => Load::idle(role),
             LoadName::Broadcast => Load::broadcast(role),
         };
+        if self.tls && program != Program::Myriad {
+            return Err(
+                "--tls is about Myriad; give another program's memory with --memory-per-connection"
+                    .into(),
+            );
+        }
+        let load = if self.tls { load.with_tls() } else { load };
         Ok(Load {
             user_bytes: self.memory_per_connection.unwrap_or(load.user_bytes),
             ..load.on(program)

@@ -65,7 +65,7 @@ fn own(kind: &Kind) -> &'static [&'static str] {
     match kind {
         Kind::Slb(_) => &["mode"],
         Kind::Nginx(_) | Kind::Ingress(_) => &["workers", "worker_connections", "sndbuf"],
-        Kind::Myriad(_) => &["outbound", "buffered"],
+        Kind::Myriad(_) => &["outbound", "buffered", "tls"],
     }
 }
 
@@ -115,6 +115,13 @@ fn set_own(kind: &mut Kind, name: &str, value: &str) -> Result<(), String> {
         }
         (Kind::Myriad(myriad), "outbound") => myriad.outbound_bytes = size(value)?,
         (Kind::Myriad(myriad), "buffered") => myriad.buffered_bytes = Some(size(value)?),
+        (Kind::Myriad(myriad), "tls") => {
+            myriad.tls = match value {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(format!("`{value}`: write yes or no")),
+            };
+        }
         (kind, _) => {
             let known: Vec<&str> = own(kind).iter().chain(MACHINE).copied().collect();
             return Err(format!("no such parameter; there are {}", known.join(", ")));

@@ -1,0 +1,121 @@
+//! The certificate of a demonstration over TLS: made for one run, in a folder that the run leaves empty.
+
+use crate::run::DemoError;
+use rcgen::{CertificateParams, KeyPair};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+
+/// Folders tried before giving up: somebody else may have made those with our names.
+const TRIES: u32 = 100;
+
+/// A certificate for 127.0.0.1 that signs itself, and its key (ECDSA P-256), as files. They are removed with it.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    folder: PathBuf,
+}
+
+impl Certificate {
+    /// Makes a pair, in a folder of its own that only this user can read.
+    pub(crate) fn make() -> Result<Self, DemoError> {
+        let (certificate, key) = pair().map_err(|error| DemoError::Certificate {
+            why: error.to_string(),
+        })?;
+        let made = make_folder().and_then(|folder| {
+            let made = Self { folder };
+            made.write(&certificate, &key).map(|()| made)
+        });
+        made.map_err(|error| {
+            let folder = std::env::temp_dir();
+            DemoError::Certificate {
+                why: format!(
+                    "{}: {error}; set TMPDIR to a folder that can be written",
+                    folder.display()
+                ),
+            }
+        })
+    }
+
+    fn write(&self, certificate: &str, key: &str) -> io::Result<()> {
+        for (path, text) in [(self.path(), certificate), (self.key(), key)] {
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)?;
+            file.write_all(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The certificate, which the crowd trusts.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join("certificate.pem")
+    }
+
+    /// Its private key.
+    pub(crate) fn key(&self) -> PathBuf {
+        self.folder.join("key.pem")
+    }
+}
+
+impl Drop for Certificate {
+    fn drop(&mut self) {
+        // What is left behind is a key that nobody trusts.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A new folder that is this user's alone.
+fn make_folder() -> io::Result<PathBuf> {
+    let mut result = Err(ErrorKind::AlreadyExists.into());
+    for attempt in 0..TRIES {
+        let name = format!("myriad-demo-{}-{attempt}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        result = DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .map(|()| folder);
+        if !matches!(&result, Err(error) if error.kind() == ErrorKind::AlreadyExists) {
+            break;
+        }
+    }
+    result
+}
+
+/// A certificate and its key (PEM).
+fn pair() -> Result<(String, String), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(["localhost".to_owned()])?;
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    params
+        .subject_alt_names
+        .push(rcgen::SanType::IpAddress(here));
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    #[test]
+    fn a_pair_is_its_users_alone_and_goes_with_its_run() {
+        let certificate = Certificate::make().unwrap();
+        let folder = certificate.folder.clone();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&certificate.key())), (0o700, 0o600));
+        let text = fs::read_to_string(certificate.path()).unwrap();
+        assert!(text.starts_with("-----BEGIN CERTIFICATE-----"));
+        // A folder that is there already may be somebody else's.
+        let second = Certificate::make().unwrap();
+        assert_ne!(second.folder, folder);
+        drop((certificate, second));
+        assert!(!folder.exists());
+    }
+}
