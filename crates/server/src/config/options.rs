@@ -63,6 +63,10 @@ pub struct Options {
     #[arg(long, value_name = "VERSION")]
     pub tls_min_version: Option<String>,
 
+    /// A file with keys of session tickets, which several nodes share; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub tls_ticket_keys: Option<PathBuf>,
+
     /// Client connections to hold at most; more are answered 503
     #[arg(long, value_name = "COUNT")]
     pub max_connections: Option<Count>,
@@ -393,6 +397,7 @@ impl Options {
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
             tls_min_version: self.tls_min_version.or(other.tls_min_version),
+            tls_ticket_keys: self.tls_ticket_keys.or(other.tls_ticket_keys),
             tls: self.tls.or(other.tls),
             max_connections: self.max_connections.or(other.max_connections),
             driver: self.driver.or(other.driver),

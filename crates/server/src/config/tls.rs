@@ -51,6 +51,7 @@ impl Options {
             client_ca: self.tls_client_ca.clone(),
             client_auth: self.client_auth()?,
             min_version: self.min_version()?,
+            ticket_keys: self.tls_ticket_keys.clone(),
         };
         let loaded = sources.load()?;
         Ok(Some(TlsSettings {
@@ -68,6 +69,7 @@ impl Options {
             ("tls-certificate", self.tls_certificate.as_ref()),
             ("tls-key", self.tls_key.as_ref()),
             ("tls-client-ca", self.tls_client_ca.as_ref()),
+            ("tls-ticket-keys", self.tls_ticket_keys.as_ref()),
             (
                 "tls.certificates",
                 tables.first().map(|table| &table.certificate),

@@ -7,6 +7,7 @@ mod files;
 mod pair;
 mod resolver;
 mod shown;
+mod tickets;
 
 pub(crate) use files::{follow, sentence};
 pub(crate) use pair::read_file;
@@ -25,11 +26,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use tickets::SharedTickets;
 
 /// The protocol that clients may speak above TLS (RFC 7301).
 const ALPN: &[u8] = b"http/1.1";
 
-/// Keys of tickets. They change every six hours, and those before stay for as long. A certificate that is renewed leaves them, so a
+/// Keys of tickets where no file has them. They change every six hours, and those before stay for as long. A certificate that is renewed leaves them, so a
 /// session goes on.
 static TICKETS: LazyLock<Result<Arc<dyn ProducesTickets>, rustls::Error>> =
     LazyLock::new(aws_lc_rs::Ticketer::new);
@@ -52,6 +54,8 @@ pub(crate) struct Sources {
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: ClientAuth,
     pub(crate) min_version: MinVersion,
+    /// Keys of tickets, which several nodes share. Without them each server makes its own.
+    pub(crate) ticket_keys: Option<PathBuf>,
 }
 
 /// A certificate's files.
@@ -181,7 +185,10 @@ impl Sources {
         config.enable_secret_extraction = true;
         // Nobody keeps sessions here: a client that comes back brings its ticket.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = TICKETS.as_ref().map_err(|error| ours(error))?.clone();
+        config.ticketer = match &self.ticket_keys {
+            Some(path) => Arc::new(SharedTickets::read(path)?),
+            None => TICKETS.as_ref().map_err(|error| ours(error))?.clone(),
+        };
         // Each costs a record of 200 bytes, and a client needs one.
         config.send_tls13_tickets = 1;
         let offer = Offer {
@@ -217,7 +224,9 @@ impl Sources {
     fn paths(&self) -> impl Iterator<Item = &Path> {
         let pairs = self.pairs.iter();
         let pairs = pairs.flat_map(|pair| [&*pair.certificate, &*pair.key]);
-        pairs.chain(self.client_ca.as_deref())
+        pairs
+            .chain(self.client_ca.as_deref())
+            .chain(self.ticket_keys.as_deref())
     }
 }
 

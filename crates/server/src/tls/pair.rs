@@ -87,7 +87,7 @@ pub(super) fn read_certificates(
     Ok(chain)
 }
 
-fn read(field: &str, path: &Path) -> Result<Vec<u8>, LoadFault> {
+pub(super) fn read(field: &str, path: &Path) -> Result<Vec<u8>, LoadFault> {
     let text = read_file(path);
     text.map_err(|error| LoadFault::new(field, path, format!("cannot be read: {error}")))
 }

@@ -207,6 +207,31 @@ on_both_drivers! {
         assert_eq!(metric(server.address(), "myriad_tls_handshakes_total{kind=\"resumed\"}"), 5);
     }
 
+    fn a_ticket_of_one_node_resumes_at_another_that_has_its_keys(driver) {
+        let folder = Folder::new("shared-tickets", driver);
+        folder.issue("own", "push.example");
+        let [old, new] = ["MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk="];
+        let node = |name: &str, lines: &[&str]| {
+            fs::write(folder.file(name), lines.join("\n")).expect("a file");
+            let server = start(Options { tls_ticket_keys: Some(folder.file(name)), ..folder.options(driver) });
+            let address = server.tls_address().expect("an address");
+            (server, address)
+        };
+        let (first, second) = (node("first", &[old]), node("second", &[new, old]));
+        let third = node("third", &[new]);
+        let config = Arc::new(folder.client(&[&version::TLS13]));
+        let resumed = |(server, address): &(Running, SocketAddr)| {
+            let mut client = connect(*address, &config, "push.example");
+            assert_eq!(ask(&mut client, &head("GET", "/healthz", "")).status, 200);
+            metric(server.address(), "myriad_tls_handshakes_total{kind=\"resumed\"}")
+        };
+        assert_eq!(resumed(&first), 0);
+        assert_eq!(resumed(&second), 1, "it knows the first one's key");
+        assert_eq!(resumed(&third), 1, "the second makes tickets with the newest");
+        // A ticket with a key that has gone costs a handshake, and no more.
+        assert_eq!(resumed(&first), 0);
+    }
+
     fn the_name_that_a_client_asks_for_chooses_the_certificate(driver) {
         let folder = Folder::new("names", driver);
         folder.issue("own", "push.example");

@@ -65,6 +65,13 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "1.2",
                 "The oldest version of TLS that clients may speak. A connection with 1.2 costs some 3.5 KB more.",
             ),
+            Described::depends(
+                "tls-ticket-keys",
+                Text,
+                "none: each server makes its own, and another pair every six hours",
+                "/etc/myriad/tls/tickets",
+                "A file with keys of session tickets, so that clients resume at any node: 32 bytes in base64 a line, the newest first.",
+            ),
             Described::new(
                 "driver",
                 Word(&["auto", "io_uring", "epoll"]),
