@@ -221,7 +221,10 @@ impl Connection {
             Ok(Some(whole)) => whole,
             Ok(None) => return Ok(Step::Starved),
             Err(fault) => {
-                fault.alert().write(&mut buffers.output);
+                match std::mem::replace(&mut self.stage, Stage::Ended) {
+                    Stage::Handshaking(handshake) => handshake.refuse(fault, &mut buffers.output),
+                    _ => fault.alert().write(&mut buffers.output),
+                }
                 return Err(fault.into());
             }
         };
@@ -299,7 +302,7 @@ impl Connection {
                 Ok(None) => break,
                 Err(fault) => {
                     if let Stage::Open(channel) = &mut self.stage {
-                        channel.seal_alert(fault.alert(), output);
+                        channel.refuse(fault, output);
                     }
                     open.failed = Some(fault.into());
                     break;

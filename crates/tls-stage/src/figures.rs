@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub enum Failure {
     /// The client's first bytes are not TLS.
     NotTls,
-    /// The client has no version, cipher suite, group or signature that the server has.
+    /// The client has no version, cipher suite, group, signature or protocol that the server has.
     NothingInCommon,
     /// The client's certificate is missing or not accepted.
     ClientCertificate,
@@ -72,7 +72,7 @@ impl Failure {
 
     fn of_rustls(error: &Error) -> Self {
         match error {
-            Error::PeerIncompatible(_) => Self::NothingInCommon,
+            Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Self::NothingInCommon,
             Error::NoCertificatesPresented | Error::InvalidCertificate(_) => {
                 Self::ClientCertificate
             }

@@ -19,6 +19,8 @@ impl Alert {
     pub const DECODE_ERROR: Self = Self(50);
     /// We cannot go on, and the peer is not to blame.
     pub const INTERNAL_ERROR: Self = Self(80);
+    /// A hello lacks an extension that its version must have.
+    pub const MISSING_EXTENSION: Self = Self(109);
     /// The peer's user gave up. A `close_notify` follows (RFC 8446, 6.1).
     pub const USER_CANCELED: Self = Self(90);
 
@@ -58,9 +60,15 @@ pub enum Fault {
     /// A `KeyUpdate` that asks for something unknown (RFC 8446, 4.6.3).
     #[error("a KeyUpdate has a value other than 0 or 1")]
     KeyUpdateValue,
+    /// A `KeyUpdate` that has not one byte.
+    #[error("a KeyUpdate has not one byte")]
+    KeyUpdateLength,
     /// An alert that has not two bytes.
     #[error("an alert has not two bytes")]
     AlertLength,
+    /// A message of the handshake, or an alert, of no bytes (RFC 8446, 5.4).
+    #[error("a record of type {0} is empty")]
+    Empty(u8),
     /// Many records in a row that contain no data. Each costs us as much as one with data.
     #[error(
         "more than {} records in a row contain no data",
@@ -75,11 +83,13 @@ impl Fault {
         match self {
             Self::TooLong => Alert::RECORD_OVERFLOW,
             Self::NotOurs => Alert::BAD_RECORD_MAC,
-            Self::Unexpected(_) | Self::NoType | Self::NoKeyUpdate | Self::Flood => {
-                Alert::UNEXPECTED_MESSAGE
-            }
+            Self::Unexpected(_)
+            | Self::NoType
+            | Self::NoKeyUpdate
+            | Self::Empty(_)
+            | Self::Flood => Alert::UNEXPECTED_MESSAGE,
             Self::KeyUpdateValue => Alert::ILLEGAL_PARAMETER,
-            Self::AlertLength => Alert::DECODE_ERROR,
+            Self::AlertLength | Self::KeyUpdateLength => Alert::DECODE_ERROR,
         }
     }
 }

@@ -5,6 +5,7 @@ use rustls::kernel::KernelConnection;
 use crate::alert::{Alert, Fault};
 use crate::end::End;
 use crate::handshake::Protection;
+use crate::header::NO_RECORD;
 use crate::legacy::{Heard, Legacy, LegacyFailed};
 use crate::records::{Content, Opened, Records};
 
@@ -61,7 +62,11 @@ impl<E: End> Channel<E> {
         match self {
             Self::Records(records) => match records.open(record) {
                 Ok(Opened::Record { content, .. }) => {
-                    records.answer(answers);
+                    // Behind what the peer does not read, an answer for each of its questions would pile up without end. The next data
+                    // brings it, before which it is due (RFC 8446, 4.6.3).
+                    if answers.is_empty() {
+                        records.answer(answers);
+                    }
                     Ok(content)
                 }
                 Ok(Opened::Incomplete) => Ok(Content::Nothing),
@@ -86,6 +91,18 @@ impl<E: End> Channel<E> {
     pub fn seal_alert(&mut self, alert: Alert, sealed: &mut Vec<u8>) {
         if let Self::Records(records) = self {
             records.seal_alert(alert, sealed);
+        }
+    }
+
+    /// Writes the alert about bytes that are no record behind what is in `sealed`. With TLS 1.2 rustls has the keys. So it is shown
+    /// something that is no record either, and calls it a `decode_error`.
+    pub fn refuse(&mut self, fault: Fault, sealed: &mut Vec<u8>) {
+        match self {
+            Self::Records(records) => records.seal_alert(fault.alert(), sealed),
+            Self::Legacy(legacy) => {
+                // It fails, which is known already.
+                let _ = legacy.open(&mut { NO_RECORD }, &mut Vec::new(), sealed);
+            }
         }
     }
 

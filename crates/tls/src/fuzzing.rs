@@ -162,12 +162,15 @@ impl Reader {
         }
         match (kind, &*text) {
             (23, _) | (21, [_, 90]) => Seen::Nothing,
+            (21 | 22, []) => Seen::Fault(Fault::Empty(kind)),
             (21, [_, 0]) => Seen::Closed,
             (21, [_, alert]) => Seen::Alert(*alert),
             (21, _) => Seen::Fault(Fault::AlertLength),
             (22, _) if self.side == Side::Client && is_of_tickets(&text) => Seen::Tickets(text),
             (22, [24, 0, 0, 1, 0 | 1]) => Seen::Nothing,
             (22, [24, 0, 0, 1, _]) => Seen::Fault(Fault::KeyUpdateValue),
+            (22, [24, 0, 0, 1, ..]) => Seen::Fault(Fault::NoKeyUpdate),
+            (22, [24, _, _, _, ..]) => Seen::Fault(Fault::KeyUpdateLength),
             (22, _) => Seen::Fault(Fault::NoKeyUpdate),
             (other, _) => Seen::Fault(Fault::Unexpected(other)),
         }

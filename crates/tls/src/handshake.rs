@@ -2,19 +2,21 @@
 
 use rustls::kernel::KernelConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use rustls::{HandshakeKind, ProtocolVersion};
+use rustls::{AlertDescription, Error, HandshakeKind, PeerIncompatible, ProtocolVersion};
 
 use crate::alert::{Alert, Fault};
 use crate::encoding::{Encoded, write};
 use crate::end::End;
-use crate::header::{Header, RECORD_MAX};
+use crate::header::{HEADER, Header, NO_RECORD, RECORD_MAX};
 use crate::legacy::Legacy;
-use crate::records::Records;
+use crate::records::{ALERT, PLAIN_MAX, Records};
 use crate::secrets::Traffic;
 use crate::suite::{Suite, key_and_nonce};
 
 /// Bytes of records that wait for the rest of their message. Chains of certificates are the longest messages, of some 10 KB.
 const WAITING_MAX: usize = 4 * RECORD_MAX;
+
+const NO_KEY_SHARE: Error = Error::PeerIncompatible(PeerIncompatible::KeyShareExtensionRequired);
 
 /// A connection until its keys are known. It costs some 3 KB, so its owner bounds how many there are, and for how long.
 pub struct Handshake<E> {
@@ -69,8 +71,10 @@ pub enum HandshakeFailed {
     /// The peer sent something else than a handshake, or one that we do not accept.
     #[error(transparent)]
     Refused(#[from] rustls::Error),
-    /// A message of the peer does not end.
-    #[error("a message of the handshake has more than {WAITING_MAX} bytes")]
+    /// A message of the peer does not end, or its record is too long (RFC 8446, 5.1).
+    #[error(
+        "a message of the handshake has more than {WAITING_MAX} bytes, or a record of it more than {PLAIN_MAX}"
+    )]
     TooLong,
     /// The peer closed before the end.
     #[error("the peer closed during the handshake")]
@@ -129,6 +133,13 @@ impl<E: End> Handshake<E> {
             Ok(Some(record.len())),
             "one whole record"
         );
+        if is_goodbye(record) {
+            return Err(HandshakeFailed::Closed);
+        }
+        if !self.has_spoken && record.len() > HEADER + PLAIN_MAX {
+            Alert::RECORD_OVERFLOW.write(answers);
+            return Err(HandshakeFailed::TooLong);
+        }
         if self.waiting.len() + record.len() > WAITING_MAX {
             self.take_alert(answers);
             return Err(HandshakeFailed::TooLong);
@@ -139,10 +150,35 @@ impl<E: End> Handshake<E> {
                 .take_over()
                 .map(|established| Progress::Ends(Box::new(established))),
             Ok(false) => Ok(Progress::Continues(self)),
+            // The peer has given up, and listens to nothing (RFC 8446, 6.2). rustls has an alert for some of these.
+            Err(HandshakeFailed::Refused(Error::AlertReceived(AlertDescription::CloseNotify))) => {
+                Err(HandshakeFailed::Closed)
+            }
+            Err(failed @ HandshakeFailed::Refused(Error::AlertReceived(_))) => Err(failed),
+            // A hello of TLS 1.3 must have it (RFC 8446, 9.2). rustls says `handshake_failure`.
+            Err(failed @ HandshakeFailed::Refused(NO_KEY_SHARE)) => {
+                Alert::MISSING_EXTENSION.write(answers);
+                Err(failed)
+            }
             Err(failed) => {
                 self.take_alert(answers);
                 Err(failed)
             }
+        }
+    }
+
+    /// Ends the handshake because of bytes that are no record, and writes the alert.
+    ///
+    /// Behind the first answer of this end it may have to be protected, with keys that rustls has. So rustls is shown something that is no
+    /// record either, and calls it a `decode_error`.
+    pub fn refuse(mut self, fault: Fault, answers: &mut Vec<u8>) {
+        if self.has_spoken {
+            self.waiting = NO_RECORD.to_vec();
+            // It fails, which is known already.
+            let _ = self.process(answers);
+            self.take_alert(answers);
+        } else {
+            fault.alert().write(answers);
         }
     }
 
@@ -221,6 +257,12 @@ impl<E: End> Handshake<E> {
             is_resumed,
         })
     }
+}
+
+/// Whether a record is a `close_notify` without protection. rustls overhears it before a handshake has ended, and the connection would
+/// wait for its deadline. Whoever forges it could as well forge a reset.
+fn is_goodbye(record: &[u8]) -> bool {
+    matches!(*record, [ALERT, _, _, 0, 2, _, description] if Alert(description) == Alert::CLOSE_NOTIFY)
 }
 
 /// Makes the record stage of the secrets that were heard, if they give the keys that rustls extracts.

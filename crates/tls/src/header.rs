@@ -8,6 +8,9 @@ pub const HEADER: usize = 5;
 /// The longest record with its header: 2^14 bytes of text, and 256 for its type, padding and tag (RFC 8446, 5.2).
 pub const RECORD_MAX: usize = HEADER + (1 << 14) + 256;
 
+/// A header with a type that no record has.
+pub(crate) const NO_RECORD: [u8; HEADER] = [0; HEADER];
+
 /// A record's header. The version in it says nothing (RFC 8446, 5.1), and is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

@@ -21,7 +21,7 @@ pub(crate) const QUIET_MAX: u8 = 32;
 /// Records that one key seals. A key of AES-GCM lasts for 2^24.5 full ones (RFC 8446, 5.5), and nobody else counts them.
 const SEALED_MAX: u64 = 1 << 24;
 
-const ALERT: u8 = 21;
+pub(crate) const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 
@@ -361,6 +361,7 @@ impl Records {
         self.quiet += 1;
         match kind {
             DATA => Ok(Content::Nothing),
+            HANDSHAKE | ALERT if text.is_empty() => Err(Fault::Empty(kind)),
             HANDSHAKE if self.side == Side::Client && are_tickets(text) => {
                 Ok(Content::Tickets(HEADER..HEADER + text.len()))
             }
@@ -371,8 +372,12 @@ impl Records {
     }
 
     fn take_key_update(&mut self, text: &[u8]) -> Result<Content, Fault> {
-        let [KEY_UPDATE, 0, 0, 1, asks] = *text else {
-            return Err(Fault::NoKeyUpdate);
+        let asks = match *text {
+            [KEY_UPDATE, 0, 0, 1, asks] => asks,
+            [KEY_UPDATE, high, middle, low, ..] if [high, middle, low] != [0, 0, 1] => {
+                return Err(Fault::KeyUpdateLength);
+            }
+            _ => return Err(Fault::NoKeyUpdate),
         };
         match asks {
             0 => {}
@@ -579,10 +584,10 @@ mod tests {
 
     #[test]
     fn each_fault_has_the_alert_of_the_rfc() {
-        let cases: [(u8, Vec<u8>, Fault); 10] = [
+        let cases: [(u8, Vec<u8>, Fault); 12] = [
             (20, vec![1], Fault::Unexpected(20)),
             (99, vec![1], Fault::Unexpected(99)),
-            (HANDSHAKE, vec![], Fault::NoKeyUpdate),
+            (HANDSHAKE, vec![], Fault::Empty(HANDSHAKE)),
             (HANDSHAKE, vec![KEY_UPDATE, 0, 0], Fault::NoKeyUpdate),
             (
                 HANDSHAKE,
@@ -595,8 +600,14 @@ mod tests {
                 vec![KEY_UPDATE, 0, 0, 1, 2],
                 Fault::KeyUpdateValue,
             ),
+            (HANDSHAKE, vec![KEY_UPDATE, 0, 0, 0], Fault::KeyUpdateLength),
+            (
+                HANDSHAKE,
+                vec![KEY_UPDATE, 0, 0, 2, 0, 0],
+                Fault::KeyUpdateLength,
+            ),
             (ALERT, vec![1], Fault::AlertLength),
-            (ALERT, vec![], Fault::AlertLength),
+            (ALERT, vec![], Fault::Empty(ALERT)),
             (0, vec![0, 0], Fault::NoType),
         ];
         for (kind, text, fault) in cases {

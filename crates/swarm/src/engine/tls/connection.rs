@@ -345,7 +345,7 @@ impl Connection {
     /// Appends the alert about what is no record.
     fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) -> ConnectionFailed {
         if let Stage::Open(channel) = &mut self.stage {
-            channel.seal_alert(fault.alert(), output);
+            channel.refuse(fault, output);
         }
         fault.into()
     }
