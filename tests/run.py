@@ -176,10 +176,21 @@ def missing_for_conformance():
 def install_proxies():
     """Installs nginx and HAProxy as root in a container, where no systemd would start them. Returns what is missing, or
     "" if both are there."""
+    return install_packages({"nginx": "nginx", "haproxy": "haproxy"})
+
+
+def install_testssl():
+    """Installs testssl.sh likewise. Without it the suite runs, and one test of it says that it is skipped."""
+    install_packages({"testssl": "testssl.sh"})
+    return ""
+
+
+def install_packages(packages):
+    """Installs those packages of Debian whose program is missing. Returns what is missing still, or ""."""
     search = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 
     def missing():
-        return [name for name in ("nginx", "haproxy") if not shutil.which(name, path=search)]
+        return [package for program, package in packages.items() if not shutil.which(program, path=search)]
 
     is_ours = os.geteuid() == 0 and shutil.which("apt-get") and not Path("/run/systemd/system").exists()
     if missing() and is_ours:
@@ -226,6 +237,7 @@ def suites():
     yield from node_suites(build)
     yield python_suite("cluster", "cluster", build, ["-n", "2"])
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)
+    yield python_suite("hostile TLS", "tls", build, ["-n", "2"], prepare=install_testssl)
     yield go_suite(build)
     arena = ROOT / "arena"
     yield Suite(
