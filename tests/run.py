@@ -236,6 +236,8 @@ def suites():
     yield from conformance_suites(build)
     yield from node_suites(build)
     yield python_suite("cluster", "cluster", build, ["-n", "2"])
+    # Its tests skip themselves without Go.
+    yield python_suite("acme", "acme", build, ["-n", "2"])
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)
     yield python_suite("hostile TLS", "tls", build, ["-n", "2"], prepare=install_testssl)
     yield go_suite(build)

@@ -427,6 +427,9 @@ fn begin_tls(
     // As many as may be busy beside the shards without taking more than half of the machine.
     let workers = Workers::start(shards.min(WORKERS_MAX));
     let workers = workers.map_err(ServerError::system("start a thread"))?;
+    if let Some(acme) = &settings.sources.acme {
+        tls::begin_answers(acme)?;
+    }
     let running = control.begin_tls(settings, shards);
     let launch = LaunchTls {
         address: held.address(),
@@ -661,6 +664,9 @@ impl Supervisor {
         }
         self.control.tokens.warm_up();
         self.held = None;
+        if let Some(running) = &self.control.tls {
+            tls::begin_renewal(running);
+        }
         for announcement in self.config.announce.drain(..) {
             tokio::spawn(announce(
                 announcement,

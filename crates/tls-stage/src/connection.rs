@@ -7,11 +7,11 @@
 //!
 //! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something.
 
+use crate::{CHALLENGE, Offer};
 use myriad_tls::{
     Alert, Channel, ChannelFailed, Content, Established, Fault, Handshake, HandshakeFailed,
     Progress,
 };
-use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,6 +83,8 @@ pub enum Step {
         /// A ticket spared the signature.
         is_resumed: bool,
     },
+    /// The handshake of an authority is over, and with it the connection. The output ends with our goodbye.
+    Answered,
 }
 
 /// What a piece of input amounts to.
@@ -197,14 +199,14 @@ impl Connection {
         }
     }
 
-    /// Goes on with the handshake by one record of the input. `config` is for a connection whose handshake begins.
+    /// Goes on with the handshake by one record of the input. `offer` is for a connection whose handshake begins.
     ///
     /// # Errors
     /// The handshake failed. The output ends with the alert for the peer.
-    pub fn step(&mut self, config: &Arc<ServerConfig>) -> Result<Step, ConnectionFailed> {
+    pub fn step(&mut self, offer: &Offer) -> Result<Step, ConnectionFailed> {
         let mut buffers = self.take_buffers();
-        let result = self.take_step(&mut buffers, config);
-        if result.is_err() {
+        let result = self.take_step(&mut buffers, offer);
+        if matches!(result, Ok(Step::Answered) | Err(_)) {
             self.stage = Stage::Ended;
             buffers.input = Vec::new();
         }
@@ -215,7 +217,7 @@ impl Connection {
     fn take_step(
         &mut self,
         buffers: &mut Buffers,
-        config: &Arc<ServerConfig>,
+        offer: &Offer,
     ) -> Result<Step, ConnectionFailed> {
         let whole = match Handshake::<Server>::record(&buffers.input) {
             Ok(Some(whole)) => whole,
@@ -231,7 +233,8 @@ impl Connection {
         let output = &mut buffers.output;
         let handshake = match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Fresh => {
-                let server = Server::new(Arc::clone(config)).map_err(HandshakeFailed::from)?;
+                let config = Arc::clone(offer.config_for(&buffers.input[..whole]));
+                let server = Server::new(config).map_err(HandshakeFailed::from)?;
                 Handshake::new(server, output)?
             }
             Stage::Handshaking(handshake) => *handshake,
@@ -244,13 +247,19 @@ impl Connection {
                 self.stage = Stage::Handshaking(Box::new(handshake));
                 Step::Taken
             }
-            Progress::Ends(established) => self.establish(*established),
+            Progress::Ends(established) => self.establish(*established, output),
         })
     }
 
-    fn establish(&mut self, established: Established<Server>) -> Step {
+    fn establish(&mut self, established: Established<Server>, output: &mut Vec<u8>) -> Step {
         let is_resumed = established.is_resumed;
-        let (channel, _) = established.protection.into_channel();
+        let is_challenge = established.alpn.as_deref() == Some(CHALLENGE);
+        let (mut channel, _) = established.protection.into_channel();
+        if is_challenge {
+            // The authority has seen the certificate, and nobody may send data here (RFC 8737, section 3).
+            channel.close(output);
+            return Step::Answered;
+        }
         self.stage = Stage::Open(channel);
         Step::Established { is_resumed }
     }

@@ -23,13 +23,15 @@ pub enum Failure {
     Gone,
     /// Others needed its place, and it had been silent.
     Slow,
+    /// There is no certificate yet.
+    NoCertificate,
     /// The fault is ours: the keys could not be taken over, or the configuration is no good.
     Ours,
 }
 
 impl Failure {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NotTls,
         Self::NothingInCommon,
         Self::ClientCertificate,
@@ -37,6 +39,7 @@ impl Failure {
         Self::Protocol,
         Self::Gone,
         Self::Slow,
+        Self::NoCertificate,
         Self::Ours,
     ];
 
@@ -51,6 +54,7 @@ impl Failure {
             Self::Protocol => "protocol",
             Self::Gone => "gone",
             Self::Slow => "slow",
+            Self::NoCertificate => "no_certificate",
             Self::Ours => "ours",
         }
     }
@@ -78,6 +82,7 @@ impl Failure {
             }
             Error::AlertReceived(AlertDescription::CloseNotify) => Self::Gone,
             Error::AlertReceived(_) => Self::Alert,
+            Error::General(why) if why == NO_CERTIFICATE => Self::NoCertificate,
             Error::General(_) | Error::FailedToGetCurrentTime | Error::FailedToGetRandomBytes => {
                 Self::Ours
             }
@@ -85,6 +90,9 @@ impl Failure {
         }
     }
 }
+
+/// What rustls says where its resolver has no certificate for a client. A test would see another text.
+const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 /// The figures of one stage. Its thread writes, and any thread reads.
 #[derive(Debug, Default)]
@@ -99,6 +107,8 @@ pub struct Figures {
     pub resumed: AtomicU64,
     /// Handshakes that ended with TLS 1.2; counted among the other two as well.
     pub legacy: AtomicU64,
+    /// Handshakes of an authority that asked whether a name is ours.
+    pub challenges: AtomicU64,
     /// Handshakes that failed, by [`Failure`].
     pub failed: [AtomicU64; Failure::ALL.len()],
     /// Connections that ended because of a record behind their handshake.
@@ -112,6 +122,10 @@ pub struct Figures {
 impl Figures {
     pub(crate) fn count_failure(&self, failure: Failure) {
         self.failed[failure as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_challenge(&self) {
+        self.challenges.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn count_established(&self, is_resumed: bool, is_legacy: bool) {

@@ -47,17 +47,17 @@ impl Tls {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
-        let result = secured.connection.step(&offer.config);
+        let result = secured.connection.step(&offer);
         self.finish_step(key, result, sockets, out);
     }
 
     /// Gives the next step of a connection to another thread. False if it has to be made here.
-    fn send_away(&mut self, key: Key, offer: &Offer) -> bool {
+    fn send_away(&mut self, key: Key, offer: &Arc<Offer>) -> bool {
         let (Some(desk), Some(secured)) = (&self.desk, self.secured.get_mut(key)) else {
             return false;
         };
         let connection = Box::new(std::mem::take(&mut secured.connection));
-        match desk.ask(key, connection, Arc::clone(&offer.config)) {
+        match desk.ask(key, connection, Arc::clone(offer)) {
             Ok(()) => {
                 secured.set(IS_AWAY);
                 self.away += 1;
@@ -115,18 +115,25 @@ impl Tls {
                 self.leave_place(key);
                 self.open(key, 0..0, out);
             }
-            Err(failed) => self.fail_handshake(key, &failed, out),
+            Ok(Step::Answered) => {
+                self.setup.figures.count_challenge();
+                self.end_handshake(key, out);
+            }
+            Err(failed) => {
+                self.setup.figures.count_failure(Failure::of(&failed));
+                self.end_handshake(key, out);
+            }
         }
         self.resume(key, sockets);
     }
 
-    fn fail_handshake(&mut self, key: Key, failed: &ConnectionFailed, out: &mut Completions) {
+    /// Nothing comes behind this handshake but what is in the output.
+    fn end_handshake(&mut self, key: Key, out: &mut Completions) {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
         let token = secured.token();
         self.leave_place(key);
-        self.setup.figures.count_failure(Failure::of(failed));
         out.list.push(Completion::Refused { token });
     }
 

@@ -21,6 +21,7 @@
 
 mod admission;
 mod carried;
+mod challenge;
 mod connection;
 mod figures;
 mod greeting;
@@ -34,6 +35,7 @@ mod tests;
 mod workers;
 
 pub use carried::Carried;
+pub use challenge::CHALLENGE;
 pub use connection::{Connection, ConnectionFailed, Received, Step};
 pub use figures::{Failure, Figures};
 pub use workers::Workers;
@@ -73,6 +75,9 @@ pub struct Setup {
 pub struct Offer {
     /// It needs what [`myriad_tls::Handshake::new`] asks for.
     pub config: Arc<ServerConfig>,
+    /// What an authority gets that asks whether a name is ours (RFC 8737); none if nobody is asked for certificates. Its configuration
+    /// needs the same as `config`, and [`CHALLENGE`] as its only protocol.
+    pub challenge: Option<Arc<ServerConfig>>,
     /// Whether a signature takes longer than everything else in a handshake together, as those of RSA and P-384 do.
     pub signs_slowly: bool,
 }

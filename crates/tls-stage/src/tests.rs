@@ -1,6 +1,6 @@
 //! A stage over simulated sockets, with clients of rustls: sends are taken in part, and input comes in pieces of any size.
 
-use crate::{Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
+use crate::{CHALLENGE, Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
 use arc_swap::ArcSwap;
 use myriad_reactor::sim::{Chance, Faults, PeerId, Prng, Sim, SimNet};
 use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Sent, Socket, Token, Waker};
@@ -18,7 +18,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// One certificate for all tests, and both ends' configurations.
-static CONFIGS: LazyLock<(Arc<ServerConfig>, RootCertStore)> = LazyLock::new(|| {
+static CONFIGS: LazyLock<(Arc<ServerConfig>, RootCertStore)> = LazyLock::new(|| configs(b"echo"));
+
+/// The same for an authority that asks whether a name is ours.
+static CHALLENGES: LazyLock<(Arc<ServerConfig>, RootCertStore)> =
+    LazyLock::new(|| configs(CHALLENGE));
+
+fn configs(protocol: &[u8]) -> (Arc<ServerConfig>, RootCertStore) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["push.example".to_owned()]).expect("a certificate");
     let mut roots = RootCertStore::empty();
@@ -34,16 +40,27 @@ static CONFIGS: LazyLock<(Arc<ServerConfig>, RootCertStore)> = LazyLock::new(|| 
     config.enable_secret_extraction = true;
     config.ticketer = aws_lc_rs::Ticketer::new().expect("keys of tickets");
     config.send_tls13_tickets = 1;
+    config.alpn_protocols = vec![protocol.to_vec()];
     (Arc::new(config), roots)
-});
+}
 
 fn client(versions: &[&'static SupportedProtocolVersion]) -> ClientConnection {
+    client_of(versions, &CONFIGS.1, &[])
+}
+
+/// A client that trusts these roots, and offers these protocols.
+fn client_of(
+    versions: &[&'static SupportedProtocolVersion],
+    roots: &RootCertStore,
+    protocols: &[&[u8]],
+) -> ClientConnection {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .expect("versions")
-        .with_root_certificates(CONFIGS.1.clone())
+        .with_root_certificates(roots.clone())
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     let name = "push.example".try_into().expect("a name");
     ClientConnection::new(Arc::new(config), name).expect("a client")
 }
@@ -69,6 +86,7 @@ fn stage_with(
         listener: 0,
         offer: Arc::new(ArcSwap::from_pointee(Offer {
             config: Arc::clone(&CONFIGS.0),
+            challenge: Some(Arc::clone(&CHALLENGES.0)),
             signs_slowly: workers.is_some(),
         })),
         workers: workers.map(|workers| (workers, Waker::silent())),
@@ -592,5 +610,49 @@ fn slow_signatures_are_made_on_other_threads_and_nothing_is_lost() {
         }
         assert!(clients.iter().all(|client| client.got == client.sent));
         assert_eq!(figures.full.load(Relaxed), 6, "seed {seed}");
+    }
+}
+
+/// An authority gets the certificate of its challenge, our goodbye, and nothing else, whatever it says (RFC 8737).
+#[test]
+fn an_authority_is_answered_and_its_connection_ends() {
+    let versions: [&[&SupportedProtocolVersion]; 2] = [&[&version::TLS13], &[&version::TLS12]];
+    for (seed, signs_slowly) in [(1, false), (2, true), (3, false), (4, false)] {
+        for versions in versions {
+            let net = SimNet::new(seed, rough(seed));
+            let workers = signs_slowly.then(|| Workers::start(1).expect("threads"));
+            let (mut stage, figures) = stage_with(&net, 3, workers);
+            let mut server = Server::default();
+            let asking = client_of(versions, &CHALLENGES.1, &[CHALLENGE]);
+            let mut clients = vec![
+                Client::new(&net, asking),
+                // It offers another protocol too, so it is no authority.
+                Client::new(&net, client_of(versions, &CONFIGS.1, &[CHALLENGE, b"echo"])),
+            ];
+            for client in &mut clients {
+                client.say(b"hello");
+            }
+            run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+                clients[0].has_heard_goodbye && clients[1].got == b"hello"
+            });
+            assert_eq!(clients[0].got, b"");
+            assert_eq!(clients[0].error, None);
+            assert_eq!(clients[0].tls.alpn_protocol(), Some(CHALLENGE));
+            let heard: Vec<_> = server.open.values().map(|echo| echo.got.clone()).collect();
+            assert!(heard.contains(&b"hello".to_vec()), "{heard:?}");
+            assert!(heard.iter().all(|got| got.is_empty() || got == b"hello"));
+            assert_eq!(
+                server
+                    .open
+                    .values()
+                    .filter(|echo| echo.got == b"hello")
+                    .count(),
+                1
+            );
+            assert_eq!(figures.challenges.load(Relaxed), 1);
+            assert_eq!(figures.full.load(Relaxed), 1);
+            let failed: u64 = figures.failed.iter().map(|count| count.load(Relaxed)).sum();
+            assert_eq!(failed, 0);
+        }
     }
 }

@@ -4,10 +4,10 @@
 //! meanwhile. So a whole step goes to another thread, the connection with it, and comes back with its answers. The kernel shares the cores
 //! between shards and these threads.
 
+use crate::Offer;
 use crate::connection::{Connection, ConnectionFailed, Step};
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
-use rustls::ServerConfig;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 struct Job {
     key: Key,
     connection: Box<Connection>,
-    config: Arc<ServerConfig>,
+    offer: Arc<Offer>,
     done: Sender<Done>,
     waker: Waker,
 }
@@ -65,11 +65,11 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
         let Job {
             key,
             mut connection,
-            config,
+            offer,
             done,
             waker,
         } = job;
-        let result = connection.step(&config);
+        let result = connection.step(&offer);
         let done_with = Done {
             key,
             connection,
@@ -106,12 +106,12 @@ impl Desk {
         &self,
         key: Key,
         connection: Box<Connection>,
-        config: Arc<ServerConfig>,
+        offer: Arc<Offer>,
     ) -> Result<(), Box<Connection>> {
         let job = Job {
             key,
             connection,
-            config,
+            offer,
             done: self.sender.clone(),
             waker: self.waker.clone(),
         };

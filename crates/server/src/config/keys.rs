@@ -332,7 +332,7 @@ impl Table {
 }
 
 /// Keys whose values are lists of strings.
-pub(super) const LISTS: [&str; 11] = [
+pub(super) const LISTS: [&str; 12] = [
     "methods",
     "allowed_delta_types",
     "allowed_origins",
@@ -342,6 +342,7 @@ pub(super) const LISTS: [&str; 11] = [
     "emulated_headers",
     "events",
     "http_headers",
+    "tls-acme",
     "trusted-proxies",
     "unlimited_addresses",
 ];

@@ -1,5 +1,6 @@
 //! Configuration: what was written ([`Options`], from flags and a TOML file), and what it means ([`Config`]).
 
+mod acme;
 mod address;
 mod api;
 mod broker;
@@ -410,6 +411,7 @@ impl Options {
         remarks.extend(self.broker_remarks());
         let tls = self.tls(listen)?;
         remarks.extend(self.tls_remarks(tls.as_ref()));
+        remarks.extend(self.acme_remarks());
         Ok(Config {
             tls,
             machine: machine.clone(),

@@ -38,7 +38,7 @@ pub struct Options {
     #[serde(deserialize_with = "address::deserialize")]
     pub internal_listen: Option<SocketAddr>,
 
-    /// An address at which clients speak TLS, beside listen; needs tls-certificate and tls-key
+    /// An address at which clients speak TLS, beside listen; needs tls-certificate and tls-key, or tls-acme
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
     #[serde(deserialize_with = "address::deserialize")]
     pub tls_listen: Option<SocketAddr>,
@@ -66,6 +66,35 @@ pub struct Options {
     /// A file with keys of session tickets, which several nodes share; read again when it changes
     #[arg(long, value_name = "FILE")]
     pub tls_ticket_keys: Option<PathBuf>,
+
+    /// A name to get a certificate for from an authority, such as push.example.com; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub tls_acme: Option<Vec<String>>,
+
+    /// Accept the terms of the authority of tls-acme
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+    pub tls_acme_accept_terms: Option<bool>,
+
+    /// Where the authority may write to
+    #[arg(long, value_name = "ADDRESS")]
+    pub tls_acme_email: Option<String>,
+
+    /// The authority: letsencrypt, letsencrypt-staging, or the address of its directory
+    #[arg(long, value_name = "URL")]
+    pub tls_acme_directory: Option<String>,
+
+    /// A file with the only CAs (PEM) that may sign for the directory
+    #[arg(long, value_name = "FILE")]
+    pub tls_acme_ca: Option<PathBuf>,
+
+    /// A folder for the account and the certificate
+    #[arg(long, value_name = "FOLDER")]
+    pub tls_acme_cache: Option<PathBuf>,
+
+    /// An address for requests of the authority without TLS: port 80 of the names, as the authority sees it
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
+    #[serde(deserialize_with = "address::deserialize")]
+    pub tls_acme_http: Option<SocketAddr>,
 
     /// Client connections to hold at most; more are answered 503
     #[arg(long, value_name = "COUNT")]
@@ -387,6 +416,7 @@ impl Options {
 
     /// These options, and `other`'s where these say nothing. A list replaces the other list.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a line for each option")]
     pub fn over(self, other: Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
@@ -398,6 +428,13 @@ impl Options {
             tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
             tls_min_version: self.tls_min_version.or(other.tls_min_version),
             tls_ticket_keys: self.tls_ticket_keys.or(other.tls_ticket_keys),
+            tls_acme: self.tls_acme.or(other.tls_acme),
+            tls_acme_accept_terms: self.tls_acme_accept_terms.or(other.tls_acme_accept_terms),
+            tls_acme_email: self.tls_acme_email.or(other.tls_acme_email),
+            tls_acme_directory: self.tls_acme_directory.or(other.tls_acme_directory),
+            tls_acme_ca: self.tls_acme_ca.or(other.tls_acme_ca),
+            tls_acme_cache: self.tls_acme_cache.or(other.tls_acme_cache),
+            tls_acme_http: self.tls_acme_http.or(other.tls_acme_http),
             tls: self.tls.or(other.tls),
             max_connections: self.max_connections.or(other.max_connections),
             driver: self.driver.or(other.driver),
@@ -470,6 +507,13 @@ impl Options {
             listen: running.listen,
             internal_listen: running.internal_listen,
             tls_listen: running.tls_listen,
+            tls_acme: running.tls_acme.clone(),
+            tls_acme_accept_terms: running.tls_acme_accept_terms,
+            tls_acme_email: running.tls_acme_email.clone(),
+            tls_acme_directory: running.tls_acme_directory.clone(),
+            tls_acme_ca: running.tls_acme_ca.clone(),
+            tls_acme_cache: running.tls_acme_cache.clone(),
+            tls_acme_http: running.tls_acme_http,
             max_connections: running.max_connections,
             driver: running.driver,
             shards: running.shards,

@@ -32,7 +32,8 @@ impl From<LoadFault> for ConfigError {
 impl Options {
     /// What is written about TLS, with the certificates read; none without an address for it.
     pub(super) fn tls(&self, listen: SocketAddr) -> Result<Option<TlsSettings>, ConfigError> {
-        let Some(tls_listen) = self.tls_listen else {
+        let Some(tls_listen) = self.tls_address() else {
+            self.acme([("", None); 3])?;
             return self.refuse_without_address().map(|()| None);
         };
         let others = [
@@ -46,8 +47,11 @@ impl Options {
             let advice = format!("is the same as {other}; choose another port");
             return Err(refuse("tls-listen", tls_listen, advice));
         }
+        let [listen, internal] = others;
+        let acme = self.acme([listen, internal, ("tls-listen", Some(tls_listen))])?;
         let sources = Sources {
-            pairs: self.pairs(tls_listen)?,
+            pairs: self.pairs(tls_listen, acme.is_some())?,
+            acme: acme.map(Arc::new),
             client_ca: self.tls_client_ca.clone(),
             client_auth: self.client_auth()?,
             min_version: self.min_version()?,
@@ -84,7 +88,7 @@ impl Options {
         }
     }
 
-    fn pairs(&self, listen: SocketAddr) -> Result<Vec<PairFiles>, ConfigError> {
+    fn pairs(&self, listen: SocketAddr, has_acme: bool) -> Result<Vec<PairFiles>, ConfigError> {
         let shown = |path: &PathBuf| format!("{:?}", path.display().to_string());
         let mut pairs = Vec::new();
         match (&self.tls_certificate, &self.tls_key) {
@@ -112,8 +116,8 @@ impl Options {
                 format!("tls.certificates[{nth}].key"),
             ),
         }));
-        if pairs.is_empty() {
-            let advice = "needs a certificate: write tls-certificate and tls-key, the files with its chain and its private key";
+        if pairs.is_empty() && !has_acme {
+            let advice = "needs a certificate: write tls-certificate and tls-key, the files with its chain and its private key, or tls-acme, the names to get one for";
             return Err(refuse("tls-listen", listen, advice));
         }
         Ok(pairs)

@@ -235,6 +235,7 @@ impl Registered {
         ours.register_collector(Box::new(ShownTls {
             stages: Arc::clone(&running.figures),
             loaded: Arc::clone(&running.loaded),
+            orders: running.orders.clone(),
         }));
     }
 

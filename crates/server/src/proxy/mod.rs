@@ -23,7 +23,7 @@ pub(crate) use answer::{Untellable, disconnect_refusal, error_refusal};
 pub(crate) use metrics::ProxyMetrics;
 pub(crate) use request::OWN_HEADERS;
 pub(crate) use settings::{ApplicationSettings, Asks, Methods, ProxySettings};
-pub(crate) use tls::{Tls, TlsFault};
+pub(crate) use tls::{Tls, TlsFault, innermost};
 
 use crate::config::Config;
 use crate::control::Answerer;

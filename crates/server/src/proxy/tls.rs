@@ -75,7 +75,7 @@ impl Tls {
 }
 
 /// The last cause: the ones before it name only what was tried.
-pub(super) fn innermost(error: &reqwest::Error) -> String {
+pub(crate) fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(source) = cause.source() {
         cause = source;

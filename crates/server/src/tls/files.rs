@@ -3,7 +3,7 @@
 //! inotify sees files that change, but not the symbolic link some folders above that Kubernetes replaces. So the server looks at the
 //! files, which costs a few system calls.
 
-use super::{Loaded, Running, Sources};
+use super::{LoadFault, Loaded, Running, Shown, Sources};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,7 +15,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Days before the end of a certificate from which on a line a day says so.
 const WARNING_DAYS: i64 = 14;
-const DAY_S: i64 = 24 * 60 * 60;
+const HOUR_S: i64 = 60 * 60;
+const DAY_S: i64 = 24 * HOUR_S;
 
 /// What changes when a file is replaced or written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +43,12 @@ impl Mark {
 pub(super) type Marks = Vec<Option<Mark>>;
 
 pub(super) fn marks(sources: &Sources) -> Marks {
-    sources.paths().map(Mark::of).collect()
+    sources.paths().map(|path| Mark::of(&path)).collect()
 }
 
 /// Takes certificates that change on the disk, for as long as the server runs.
 pub(crate) async fn follow(running: Running) {
-    let Running {
-        sources,
-        loaded: shown,
-        current,
-        ..
-    } = running;
+    let (sources, shown) = (&running.sources, &running.loaded);
     let mut seen = Marks::new();
     // What could not be used is not read again until it changes.
     let mut refused = Marks::new();
@@ -65,20 +61,22 @@ pub(crate) async fn follow(running: Running) {
         if seen != last || seen == shown.load().marks || seen == refused {
             continue;
         }
-        match followed.load() {
-            Ok(loaded) => {
-                tracing::info!("TLS: certificates have changed: {}", sentence(&loaded));
-                current.store(Arc::clone(&loaded.offer));
-                shown.store(Arc::new(loaded));
-            }
-            Err(fault) => {
-                refused.clone_from(&seen);
-                tracing::error!(
-                    "TLS: certificates have changed and cannot be used; those before stay: {fault}"
-                );
-            }
+        if let Err(fault) = take(&running, &followed) {
+            refused.clone_from(&seen);
+            tracing::error!(
+                "TLS: certificates have changed and cannot be used; those before stay: {fault}"
+            );
         }
     }
+}
+
+/// Reads certificates that have changed. Handshakes that begin from now on use them.
+pub(super) fn take(running: &Running, sources: &Sources) -> Result<(), LoadFault> {
+    let loaded = sources.load()?;
+    tracing::info!("TLS: certificates have changed: {}", sentence(&loaded));
+    running.current.store(Arc::clone(&loaded.offer));
+    running.loaded.store(Arc::new(loaded));
+    Ok(())
 }
 
 /// One line for all certificates: names, and days that are left.
@@ -90,9 +88,17 @@ pub(crate) fn sentence(loaded: &Loaded) -> String {
             names => names.join(", "),
         };
         let days = (shown.expires_at - now).max(0) / DAY_S;
-        format!("{names} (expires in {days} days)")
+        match days {
+            0 => {
+                let hours = (shown.expires_at - now).max(0) / HOUR_S;
+                format!("{names} (expires in {hours} hours)")
+            }
+            days => format!("{names} (expires in {days} days)"),
+        }
     });
-    each.collect::<Vec<_>>().join("; ")
+    let awaited = (!loaded.awaited.is_empty())
+        .then(|| format!("{} (no certificate yet)", loaded.awaited.join(", ")));
+    each.chain(awaited).collect::<Vec<_>>().join("; ")
 }
 
 /// Says once a day which certificates end soon.
@@ -104,13 +110,17 @@ fn warn_of_end(loaded: &Loaded, warned_at: Option<i64>) -> Option<i64> {
     let mut has_warned = false;
     for shown in &loaded.certificates {
         let left = shown.expires_at - now;
-        if left < WARNING_DAYS * DAY_S {
+        if left < warning_time(shown) {
             has_warned = true;
             let path = shown.path.display();
             match left {
                 ..=0 => {
                     tracing::error!("TLS: the certificate in {path} has expired: clients refuse it")
                 }
+                left if shown.is_renewed => tracing::warn!(
+                    "TLS: the certificate in {path} expires in {} hours, and could not be renewed; lines above say why",
+                    left / HOUR_S
+                ),
                 left => tracing::warn!(
                     "TLS: the certificate in {path} expires in {} days: renew it; the file is read again when it changes",
                     left / DAY_S
@@ -119,4 +129,15 @@ fn warn_of_end(loaded: &Loaded, warned_at: Option<i64>) -> Option<i64> {
         }
     }
     if has_warned { Some(now) } else { warned_at }
+}
+
+/// Time before the end of a certificate from which on it is too old. One that we renew may have few days in all, so a part of its time
+/// counts: half of the third that is left when we begin.
+fn warning_time(shown: &Shown) -> i64 {
+    let standard = WARNING_DAYS * DAY_S;
+    if shown.is_renewed {
+        standard.min((shown.expires_at - shown.begins_at) / 6)
+    } else {
+        standard
+    }
 }

@@ -3,16 +3,19 @@
 //! [`Sources`] says where certificates are. [`Sources::load`] reads and checks them, at the start, at a reload and when a file changes
 //! ([`follow`]). The stages of the shards take the newest [`Loaded`] for each handshake that begins; connections keep what they have.
 
+mod acme;
 mod files;
 mod pair;
 mod resolver;
 mod shown;
 mod tickets;
 
+pub(crate) use acme::{AcmeSettings, Orders, begin_answers, begin_renewal, read_ca};
 pub(crate) use files::{follow, sentence};
 pub(crate) use pair::read_file;
 pub(crate) use shown::ShownTls;
 
+use acme::CHALLENGES;
 use arc_swap::ArcSwap;
 use files::Marks;
 use myriad_tls::Secrets;
@@ -50,6 +53,8 @@ pub struct TlsSettings {
 pub(crate) struct Sources {
     /// The first is for clients that name no server, or one that no certificate names.
     pub(crate) pairs: Vec<PairFiles>,
+    /// Whom to ask for one more.
+    pub(crate) acme: Option<Arc<AcmeSettings>>,
     /// Who signs the certificates of clients.
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: ClientAuth,
@@ -89,6 +94,8 @@ pub(crate) enum MinVersion {
 pub(crate) struct Loaded {
     pub(crate) offer: Arc<Offer>,
     pub(crate) certificates: Vec<Shown>,
+    /// Names that an authority has been asked about, or will be: there is no certificate for them.
+    pub(crate) awaited: Vec<String>,
     /// Of the files, just before they were read.
     marks: Marks,
 }
@@ -98,8 +105,11 @@ pub(crate) struct Loaded {
 pub(crate) struct Shown {
     /// Whom it names: hosts and addresses.
     pub(crate) names: Vec<String>,
-    /// The end of its time, in seconds since 1970.
+    /// The beginning and the end of its time, in seconds since 1970.
+    pub(crate) begins_at: i64,
     pub(crate) expires_at: i64,
+    /// We get the next one ourselves.
+    pub(crate) is_renewed: bool,
     /// Where it was read.
     pub(crate) path: PathBuf,
     /// What is odd about it, but no reason to refuse it.
@@ -148,17 +158,18 @@ impl Sources {
         let marks = files::marks(self);
         let provider = Arc::new(provider());
         let pairs = self.pairs.iter().map(|files| Pair::read(files, &provider));
-        let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+        let mut pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+        let awaited = self.add_ordered(&mut pairs, &provider);
         let certificates = pairs.iter().map(|pair| pair.shown.clone()).collect();
         let signs_slowly = pairs.iter().any(|pair| pair.signs_slowly);
         let versions: &[&SupportedProtocolVersion] = match self.min_version {
             MinVersion::Tls12 => &[&version::TLS13, &version::TLS12],
             MinVersion::Tls13 => &[&version::TLS13],
         };
-        let first = &self.pairs[0];
+        let first = self.paths().next().unwrap_or_default();
         let ours = |error: &dyn fmt::Display| {
             let advice = format!("TLS cannot be set up: {error}");
-            LoadFault::new(&first.fields.0, &first.certificate, advice)
+            LoadFault::new("tls-listen", &first, advice)
         };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
@@ -191,15 +202,38 @@ impl Sources {
         };
         // Each costs a record of 200 bytes, and a client needs one.
         config.send_tls13_tickets = 1;
+        let challenge = self.acme.as_ref().map(|_| CHALLENGES.config());
+        let challenge = challenge.transpose().map_err(|error| ours(&error))?;
         let offer = Offer {
             config: Arc::new(config),
+            challenge: challenge.map(Arc::new),
             signs_slowly,
         };
         Ok(Loaded {
             offer: Arc::new(offer),
             certificates,
+            awaited,
             marks,
         })
+    }
+
+    /// Reads the certificate that an authority has made, and answers the names that are without one. One that cannot be used is like none:
+    /// another is ordered.
+    fn add_ordered(&self, pairs: &mut Vec<Pair>, provider: &CryptoProvider) -> Vec<String> {
+        let Some(acme) = &self.acme else {
+            return Vec::new();
+        };
+        match Pair::read(&acme.files(), provider) {
+            Ok(mut pair) => {
+                pair.shown.is_renewed = true;
+                pairs.push(pair);
+                Vec::new()
+            }
+            Err(fault) => {
+                tracing::debug!("TLS: {fault}");
+                acme.names.clone()
+            }
+        }
     }
 
     /// Who signs the certificates of clients; none if nobody is asked for one.
@@ -221,12 +255,14 @@ impl Sources {
     }
 
     /// All files, to be watched.
-    fn paths(&self) -> impl Iterator<Item = &Path> {
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
         let pairs = self.pairs.iter();
-        let pairs = pairs.flat_map(|pair| [&*pair.certificate, &*pair.key]);
+        let pairs = pairs.flat_map(|pair| [pair.certificate.clone(), pair.key.clone()]);
+        let ordered = self.acme.iter().map(|acme| acme.files().certificate);
         pairs
-            .chain(self.client_ca.as_deref())
-            .chain(self.ticket_keys.as_deref())
+            .chain(self.client_ca.clone())
+            .chain(self.ticket_keys.clone())
+            .chain(ordered)
     }
 }
 
@@ -266,6 +302,8 @@ pub(crate) struct Running {
     pub(crate) current: Current,
     /// Of each shard's stage.
     pub(crate) figures: Arc<[Arc<Figures>]>,
+    /// What became of our orders; none without an authority.
+    pub(crate) orders: Option<Arc<Orders>>,
 }
 
 impl Running {
@@ -276,6 +314,7 @@ impl Running {
             loaded: Arc::new(ArcSwap::new(Arc::clone(&settings.loaded))),
             current: Arc::new(ArcSwap::new(Arc::clone(&settings.loaded.offer))),
             figures: figures.collect(),
+            orders: settings.sources.acme.as_ref().map(|_| Arc::default()),
         }
     }
 

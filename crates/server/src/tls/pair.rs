@@ -165,7 +165,9 @@ fn check_chain(
     };
     let shown = Shown {
         names,
+        begins_at: validity.not_before.timestamp(),
         expires_at,
+        is_renewed: false,
         path: path.to_owned(),
         remarks,
     };

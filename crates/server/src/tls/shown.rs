@@ -1,6 +1,6 @@
 //! The metrics of TLS.
 
-use super::Loaded;
+use super::{Loaded, Orders};
 use arc_swap::ArcSwap;
 use myriad_tls_stage::{Failure, Figures};
 use prometheus_client::collector::Collector;
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct ShownTls {
     pub(crate) stages: Arc<[Arc<Figures>]>,
     pub(crate) loaded: Arc<ArcSwap<Loaded>>,
+    pub(crate) orders: Option<Arc<Orders>>,
 }
 
 impl ShownTls {
@@ -69,9 +70,36 @@ impl ShownTls {
     }
 }
 
+impl ShownTls {
+    fn encode_orders(&self, encoder: &mut DescriptorEncoder<'_>, orders: &Orders) -> fmt::Result {
+        let counter = |count: &AtomicU64| ConstCounter::new(count.load(Relaxed));
+        family(
+            encoder,
+            "tls_acme_orders",
+            "Certificates ordered from an authority, by what came of it",
+            "result",
+            [
+                ("issued", counter(&orders.issued)),
+                ("refused", counter(&orders.refused)),
+                ("unreachable", counter(&orders.unreachable)),
+                ("unsaved", counter(&orders.unsaved)),
+            ],
+        )?;
+        single(
+            encoder,
+            "tls_acme_challenges",
+            "TLS handshakes in which an authority asked whether a name is ours, and got an answer",
+            &self.counter(|stage| &stage.challenges),
+        )
+    }
+}
+
 impl Collector for ShownTls {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_handshakes(&mut encoder)?;
+        if let Some(orders) = &self.orders {
+            self.encode_orders(&mut encoder, orders)?;
+        }
         family(
             &mut encoder,
             "tls_connections",

@@ -26,7 +26,7 @@ pub(in super::super) const SERVER: &[Group] = &[
             Described::depends(
                 "tls-listen",
                 Address,
-                "none: no TLS",
+                "none: no TLS; :443 with tls-acme",
                 ":8443",
                 "An address at which clients speak TLS, beside listen; docs/tls.md.",
             )
@@ -72,6 +72,58 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "/etc/myriad/tls/tickets",
                 "A file with keys of session tickets, so that clients resume at any node: 32 bytes in base64 a line, the newest first.",
             ),
+            Described::new(
+                "tls-acme",
+                List,
+                "[]",
+                "Names to get a certificate for from an authority (ACME), such as push.example.com. One certificate has all of them.",
+            )
+            .fixed(),
+            Described::new(
+                "tls-acme-accept-terms",
+                Flag,
+                "false",
+                "Whether you accept the terms of the authority. It makes no certificate otherwise.",
+            )
+            .fixed(),
+            Described::depends(
+                "tls-acme-email",
+                Text,
+                "none",
+                "admin@example.com",
+                "Where the authority may write to.",
+            )
+            .fixed(),
+            Described::new(
+                "tls-acme-directory",
+                Text,
+                "letsencrypt",
+                "The authority: letsencrypt, letsencrypt-staging (for trials: no client trusts it), or the address of a directory.",
+            )
+            .fixed(),
+            Described::depends(
+                "tls-acme-ca",
+                Text,
+                "those that the machine trusts",
+                "/etc/myriad/tls/authority.pem",
+                "A file with the only CAs (PEM) that may sign for the directory.",
+            )
+            .fixed(),
+            Described::new(
+                "tls-acme-cache",
+                Text,
+                "/var/lib/myriad/acme",
+                "A folder for the account and the certificate. Only the server's user may read it.",
+            )
+            .fixed(),
+            Described::depends(
+                "tls-acme-http",
+                Address,
+                "none: the authority is answered at tls-listen",
+                ":80",
+                "An address for requests of the authority without TLS (HTTP-01). It asks at port 80 of each name.",
+            )
+            .fixed(),
             Described::new(
                 "driver",
                 Word(&["auto", "io_uring", "epoll"]),
