@@ -78,7 +78,7 @@ def start(driver, authority, *flags, patience="10s"):
     """A server with a certificate of ours."""
     try:
         server = Server.start(
-            *("--driver", driver, "--tls-listen", "127.0.0.1:0", "--handshake-timeout", patience),
+            *("--driver", driver, "--handshake-timeout", patience),
             *("--tls-certificate", authority.server_chain, "--tls-key", authority.server_key, *flags),
         )
     except DriverUnavailable as reason:
