@@ -100,7 +100,8 @@ class Server:
         """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE; `deaf` closes its log once it accepts. With a certificate
         among the flags it speaks TLS too, and clients of it use the ssl.SSLContext `trust`."""
         fixed = ["serve", "--listen", "127.0.0.1:0", "--max-connections", str(connections), "--drain", "0"]
-        if has_tls := "--tls-certificate" in flags:
+        has_tls = "--tls-certificate" in flags
+        if has_tls and "--tls-listen" not in flags:
             fixed += ["--tls-listen", "127.0.0.1:0"]
         process = subprocess.Popen(
             [binary(), *fixed, *(["--dev"] if dev else []), *flags],
