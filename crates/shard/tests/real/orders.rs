@@ -447,7 +447,7 @@ fn a_client_is_subscribed_and_unsubscribed(driver: Driver) {
     let push = client.read();
     assert_eq!(
         push["push"]["pub"],
-        json!({"data": 7, "offset": 1}),
+        json!({"data": 7, "offset": 1, "epoch": told["epoch"]}),
         "{push}"
     );
     let again = client.ask(&json!({"id": 2, "subscribe": {"channel": "kept:a"}}));

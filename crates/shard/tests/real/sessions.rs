@@ -502,9 +502,11 @@ fn personal_channel_belongs_to_its_user(driver: Driver, names_list_users: bool) 
     );
     node.publish("#42", Payload::Text("for you".into()));
     let push = client.read();
+    let epoch = &push["push"]["pub"]["epoch"];
+    assert!(epoch.is_string(), "the first publication tells it");
     assert_eq!(
         push["push"],
-        json!({"channel": "#42", "pub": {"data": "for you", "offset": 1}})
+        json!({"channel": "#42", "pub": {"data": "for you", "offset": 1, "epoch": epoch}})
     );
     let taken = client.ask(&json!({"id": 3, "subscribe": {"channel": "#42"}}));
     assert_eq!(taken["error"]["code"], 105);

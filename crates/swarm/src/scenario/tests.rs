@@ -202,11 +202,11 @@ fn a_mistake_of_the_run_names_its_key_once() {
     let accounts = "there are no accounts that ${account:sid} could be of";
     let target = "[terminals]\ntargets = [\"ws://127.0.0.1:1/?channel=${account:sid}\"]\n";
     let header = with("headers = { Cookie = \"sid=${account:sid}\" }", "");
-    let channel = with("protocol = \"http\"\nchannels = [\"b\"]", "");
+    let channel = "[terminals]\ntargets = [\"http://127.0.0.1:1/x\"]\nprotocol = \"http\"\nchannels = [\"b\"]\n";
     for (text, key, words) in [
         (&*header, "terminals.headers", accounts),
         (target, "terminals.targets", accounts),
-        (&channel, "terminals.channels", "clients of"),
+        (channel, "terminals.channels", "clients of"),
     ] {
         let said = said(text, &[]);
         let first = said.lines().next().unwrap_or_default();

@@ -41,6 +41,8 @@ impl<'a> EmulationRequest<'a> {
         };
         let data = match envelope.data {
             Data::Binary(bytes) => Cow::Borrowed(bytes),
+            // Left out.
+            Data::Json("null") => Cow::Borrowed(&[][..]),
             Data::Json(text) => match serde_json::from_str::<String>(text) {
                 Ok(text) => Cow::Owned(text.into_bytes()),
                 Err(error) => return Err(json_error(&error)),

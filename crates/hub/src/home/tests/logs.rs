@@ -165,9 +165,8 @@ fn a_history_is_read_once_what_it_lacks_has_gone() {
     assert_eq!(offsets_of(publications.clone()), [10, 11, 12]);
 }
 
-/// All that wait for a log that stays away are told so, each once, and nothing piles up.
-#[test]
-fn nobody_waits_long_for_a_log_that_is_not_read() {
+/// A home with all kinds of those who wait for a log that is not read: joins and recoveries of two shards, a history and a stream.
+fn awaited() -> Home {
     let mut home = Home::new(settings(), Now(0));
     for (shard, came) in [(1, 0), (2, 30)] {
         home.handle_join("log:a".into(), shard, 5, tick(came));
@@ -202,6 +201,13 @@ fn nobody_waits_long_for_a_log_that_is_not_read() {
     };
     home.handle_stream(describe, tick(10));
     drain(&mut home);
+    home
+}
+
+/// All that wait for a log that stays away are told so, each once, and nothing piles up.
+#[test]
+fn nobody_waits_long_for_a_log_that_is_not_read() {
+    let mut home = awaited();
     pass(&mut home, tick(49));
     assert!(drain(&mut home).is_empty());
     // Shard 1 waits no more, nor does anybody on it who recovers in the channel that it has joined, however late.
