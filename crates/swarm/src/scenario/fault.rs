@@ -307,12 +307,16 @@ impl fmt::Display for Fault {
             None => write!(f, "--set {}: ", self.key)?,
         }
         let said = self.problem.to_string();
-        // A check of the run names its option first, which became the key: it is said once.
-        let behind_key = said.strip_prefix(&*self.key);
-        let is_named = behind_key.is_some_and(|rest| rest.starts_with(' '));
-        let said = behind_key
-            .and_then(|rest| rest.strip_prefix(": "))
-            .unwrap_or(&said);
+        // A check of the run names its option first, which became the key, or lies around it: it is said once.
+        let is_named = said.starts_with(&format!("{} ", self.key));
+        let is_around = |option: &str| {
+            let rest = self.key.strip_prefix(option);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let said = match said.split_once(": ") {
+            Some((option, rest)) if is_around(option) => rest,
+            _ => &*said,
+        };
         if !self.key.is_empty() && !is_named && self.place.is_some() {
             write!(f, "{}: ", self.key)?;
         }
