@@ -88,81 +88,54 @@ impl Ahead {
     }
 }
 
-/// A question of somebody who may have seen more than this home has read.
-pub(in super::super) trait OfPosition: Sized {
+impl Question {
     /// What it asks about.
-    fn channel(&self) -> &str;
-    /// The last offset that its asker has seen, if it is of this epoch.
-    fn seen_in(&self, epoch: Epoch) -> Option<u64>;
-    /// The same to be kept.
-    fn question(self) -> Question;
-}
-
-impl OfPosition for Recover {
-    fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
-        may_be(&self.since.epoch, epoch).then_some(self.since.offset)
-    }
-
-    fn question(self) -> Question {
-        Question::Recover(self)
-    }
-}
-
-impl OfPosition for ReadHistory {
-    fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
-        let since = self.since.as_ref().filter(|_| !self.reverse)?;
-        may_be(&since.epoch, epoch).then_some(since.offset)
-    }
-
-    fn question(self) -> Question {
-        Question::History(self)
-    }
-}
-
-impl OfPosition for ReadStream {
-    fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
-        match self.from {
-            ReadFrom::After(after) if after.epoch == epoch.letters() => Some(after.offset),
-            ReadFrom::After(_) | ReadFrom::Start | ReadFrom::Now => None,
+    pub(super) fn channel(&self) -> &str {
+        match self {
+            Self::Recover(request) => &request.channel,
+            Self::History(request) => &request.channel,
+            Self::Stream(request) => &request.channel,
+            Self::ReadStream(request) => &request.channel,
         }
     }
 
-    fn question(self) -> Question {
-        Question::ReadStream(self)
+    /// The last offset that its asker has seen, if it is of this epoch.
+    fn seen_in(&self, epoch: Epoch) -> Option<u64> {
+        match self {
+            Self::Recover(Recover { since, .. }) => {
+                may_be(&since.epoch, epoch).then_some(since.offset)
+            }
+            Self::History(ReadHistory { since, reverse, .. }) => {
+                let since = since.as_ref().filter(|_| !reverse)?;
+                may_be(&since.epoch, epoch).then_some(since.offset)
+            }
+            Self::ReadStream(ReadStream { from, .. }) => match from {
+                ReadFrom::After(after) if after.epoch == epoch.letters() => Some(after.offset),
+                ReadFrom::After(_) | ReadFrom::Start | ReadFrom::Now => None,
+            },
+            Self::Stream(_) => None,
+        }
     }
 }
 
 impl Home {
     /// Keeps a question for a while if its asker has seen more than this home has read. Gives it back if it can be answered now. `since`:
     /// when it came. It may have waited already until the log was read up to its end.
-    pub(super) fn hold_ahead<T: OfPosition>(
+    pub(super) fn hold_ahead(
         &mut self,
-        request: T,
+        question: Question,
         since: Now,
         now: Now,
-    ) -> Option<T> {
-        let Some(log) = self.log_of(request.channel()) else {
-            return Some(request);
+    ) -> Option<Question> {
+        let Some(log) = self.log_of(question.channel()) else {
+            return Some(question);
         };
-        let Position { epoch, offset } = self.read_position(log, request.channel());
-        let seen = request.seen_in(epoch).filter(|seen| *seen > offset);
+        let Position { epoch, offset } = self.read_position(log, question.channel());
+        let seen = question.seen_in(epoch).filter(|seen| *seen > offset);
         let Some(seen) = seen else {
-            return Some(request);
+            return Some(question);
         };
-        let channel: Arc<str> = request.channel().into();
-        let question = request.question();
+        let channel: Arc<str> = question.channel().into();
         if self.logs.ahead.is_full() {
             self.answer_behind(question, now);
             return None;
@@ -194,7 +167,7 @@ impl Home {
         while let Some(held) = self.logs.ahead.take_up_to(source, offset) {
             match held.question {
                 // A position of another epoch is lost, however far the log has been read.
-                Question::Recover(request) => self.answer_recover(request, now),
+                question @ Question::Recover(_) => self.answer(question, now),
                 question => self.ask(question, held.since, now),
             }
         }
@@ -213,18 +186,12 @@ impl Home {
         let ago = u64::try_from(ago).unwrap_or(u64::MAX);
         let before = Now(now.0.saturating_sub(ago));
         for question in self.logs.ahead.take_beyond(log, offset, before) {
-            match question {
-                Question::Recover(request) => self.answer_recover(request, now),
-                Question::History(request) => self.answer_history(&request, now),
-                Question::ReadStream(request) => self.answer_read_stream(&request, now),
-                Question::Stream(request) => self.carry_out_stream(request, now),
-            }
+            self.answer(question, now);
         }
     }
 
     /// This home has not read as far as somebody has seen, or not up to the end that the log had. It cannot say what is missing.
     pub(super) fn answer_behind(&mut self, question: Question, now: Now) {
-        let is_awaited = self.awaited_by(&question).is_some();
         match question {
             Question::Recover(Recover {
                 channel, ticket, ..
@@ -243,7 +210,7 @@ impl Home {
                 let refused = HomeEffect::StreamRead { asker, answer };
                 self.effects.push_back(refused);
             }
-            Question::History(request) if is_awaited => {
+            Question::History(request) if self.awaited_history(&request.channel).is_some() => {
                 let (asker, answer) = (request.asker, HistoryAnswer::Behind);
                 self.effects
                     .push_back(HomeEffect::History { asker, answer });

@@ -172,32 +172,27 @@ impl Home {
         if let Some(source) = self.awaited_by(&question) {
             return self.hold(source, question, since, now);
         }
-        match question {
-            Question::Recover(request) => {
-                if let Some(request) = self.hold_ahead(request, since, now) {
-                    self.answer_recover(request, now);
-                }
-            }
-            Question::History(request) => {
-                if let Some(request) = self.hold_ahead(request, since, now) {
-                    self.answer_history(&request, now);
-                }
-            }
-            Question::Stream(request) => self.carry_out_stream(request, now),
-            Question::ReadStream(request) => {
-                if let Some(request) = self.hold_ahead(request, since, now) {
-                    self.answer_read_stream(&request, now);
-                }
-            }
+        if let Some(question) = self.hold_ahead(question, since, now) {
+            self.answer(question, now);
         }
     }
 
-    pub(super) fn awaited_by(&self, question: &Question) -> Option<Source> {
+    /// Answers a question with what this home has read.
+    pub(super) fn answer(&mut self, question: Question, now: Now) {
         match question {
-            Question::Recover(request) => self.awaited_log(&request.channel),
-            Question::History(request) => self.awaited_history(&request.channel),
-            Question::Stream(request) => self.awaited_log(&request.channel),
-            Question::ReadStream(request) => self.awaited_history(&request.channel),
+            Question::Recover(request) => self.answer_recover(request, now),
+            Question::History(request) => self.answer_history(&request, now),
+            Question::Stream(request) => self.carry_out_stream(request, now),
+            Question::ReadStream(request) => self.answer_read_stream(&request, now),
+        }
+    }
+
+    fn awaited_by(&self, question: &Question) -> Option<Source> {
+        match question {
+            Question::Recover(_) | Question::Stream(_) => self.awaited_log(question.channel()),
+            Question::History(_) | Question::ReadStream(_) => {
+                self.awaited_history(question.channel())
+            }
         }
     }
 
