@@ -33,12 +33,23 @@ impl<R: Reactor> Shard<R> {
     ) {
         let unanswered = self.take_answer(key.index);
         if self.note_closed(key, reason, now) {
-            let configured = &self.settings.client.http_refusals;
-            let last = match unanswered {
-                Some(response) => last_for(response, reason, None, &final_chunk, configured),
-                None => final_chunk,
-            };
+            let last = self.last_chunk(unanswered, reason, None, final_chunk);
             self.end_with(key, last);
+        }
+    }
+
+    /// The last bytes of a connection: what its transport says, or the answer to a client whose answer has not begun.
+    fn last_chunk(
+        &self,
+        unanswered: Option<Vec<u8>>,
+        reason: CloseReason,
+        by_application: Option<&ApplicationClose>,
+        end: Vec<u8>,
+    ) -> Vec<u8> {
+        let configured = &self.settings.client.http_refusals;
+        match unanswered {
+            Some(response) => last_for(response, reason, by_application, &end, configured),
+            None => end,
         }
     }
 
@@ -92,11 +103,7 @@ impl<R: Reactor> Shard<R> {
         let unanswered = self.take_answer(key.index);
         let reason = CloseReason::Application;
         if self.note_closed_as(key, reason, Some(close), now) {
-            let configured = &self.settings.client.http_refusals;
-            let last = match unanswered {
-                Some(response) => last_for(response, reason, Some(close), &frame, configured),
-                None => frame,
-            };
+            let last = self.last_chunk(unanswered, reason, Some(close), frame);
             if last.is_empty() {
                 self.hub.connection_mut(key.index).want_fin();
                 self.hub.list_for_flush(key.index);

@@ -1,9 +1,9 @@
 //! Which publications that a client missed pass its filter by tags.
 //!
-//! A client may have missed hundreds, and comparing its filter with one of them may take as long as hundreds of deliveries. So a turn
-//! compares as much as a slice of a delivery costs, and the rest later. What the channel's home has answered is no longer its newest state
-//! then: deliveries skip a subscription that waits. So the home is asked once more, for what came meanwhile. Each answer that waits takes
-//! part of a turn, so that what one client costs holds up nobody for long.
+//! A client may have missed hundreds, and to compare its filter with one of them may take as long as hundreds of deliveries. So a turn
+//! compares as much as a slice of a delivery costs, and the rest later. By then the home's answer is old, because deliveries skip a waiting
+//! subscription. So the shard asks the home once more, for what came meanwhile. Each waiting answer gets a part of a turn, so one client
+//! holds up nobody for long.
 //!
 //! Changes `hub` and `sessions`; sends by `mesh`.
 
@@ -14,8 +14,8 @@ use myriad_hub::{Kept, Now, Recover, Recovered, RecoveryMode, SubscriptionId};
 use myriad_reactor::Reactor;
 use std::collections::VecDeque;
 
-/// Each answer that waits may have this part of a slice in a turn: a small one is compared whole, however many large ones wait. The cost of
-/// recoveries under way bounds how many there are.
+/// Each waiting answer may have this part of a slice in a turn. So a small answer is compared whole, however many large ones wait. The cost
+/// of recoveries under way bounds how many wait.
 const PARTS_OF_A_SLICE: usize = 8;
 
 /// What of earlier answers has passed.
@@ -39,7 +39,7 @@ struct Sift {
 #[derive(Debug, Default)]
 pub(super) struct Sifting {
     waiting: VecDeque<Sift>,
-    /// What this turn may still compare, in members that could be delivered to.
+    /// The cost that this turn has left, in members that could be delivered to.
     budget: usize,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Pending {
     pub(super) grant: Option<Box<SubscribeGrant>>,
     /// Later commands for the channel, in their order: the first of them ends the subscription as soon as it is made.
     pub(super) later: Vec<Later>,
-    /// What it missed and its filter lets through, of answers that took more than one turn.
+    /// Missed publications that pass its filter, of answers that took more than one turn.
     pub(super) sifted: Option<Box<Sifted>>,
 }
 

@@ -180,7 +180,7 @@ fn a_clock_that_jumps_makes_nobody_late_whose_request_has_come() {
     world.leave();
 }
 
-/// What a client had missed was compared with its filter in one turn, whatever that cost: the bounds allow 300 publications of 256 us each.
+/// The publications that a client had missed were compared with its filter in one turn. The bounds allow 300 of 256 us each.
 #[test]
 fn what_a_client_missed_is_compared_with_its_filter_a_slice_at_a_time() {
     const KEPT: u64 = 40;
