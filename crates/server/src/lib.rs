@@ -19,6 +19,7 @@ mod control;
 mod debug_log;
 mod error;
 mod handover;
+mod hex;
 mod machine;
 mod mailbox;
 mod nats;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const CHALLENGE: &[u8] = b"acme-tls/1";
 
 impl Offer {
-    /// What a handshake is made with whose first record this is.
+    /// The configuration for a handshake with this first record.
     pub(crate) fn config_for(&self, record: &[u8]) -> &Arc<ServerConfig> {
         let challenge = self.challenge.as_ref();
         challenge
@@ -18,9 +18,9 @@ impl Offer {
     }
 }
 
-/// Whether a client offers this protocol and no other (RFC 8737, section 3). One whose hello comes in several records does not.
+/// Whether a client offers this protocol and no other (RFC 8737, section 3). A hello in several records does not count.
 fn asks_for_challenge(record: &[u8]) -> bool {
-    // Reading a hello takes memory and some microseconds. This look spares it for everybody else.
+    // To read a hello takes memory and some microseconds. The name stands in few of them.
     let names_it = record
         .windows(CHALLENGE.len())
         .any(|bytes| bytes == CHALLENGE);

@@ -91,7 +91,7 @@ impl Failure {
     }
 }
 
-/// What rustls says where its resolver has no certificate for a client. A test would see another text.
+/// What rustls says if its resolver has no certificate for a client. `tests/acme` fails if it says something else.
 const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 /// The figures of one stage. Its thread writes, and any thread reads.

@@ -75,8 +75,8 @@ pub struct Setup {
 pub struct Offer {
     /// It needs what [`myriad_tls::Handshake::new`] asks for.
     pub config: Arc<ServerConfig>,
-    /// What an authority gets that asks whether a name is ours (RFC 8737); none if nobody is asked for certificates. Its configuration
-    /// needs the same as `config`, and [`CHALLENGE`] as its only protocol.
+    /// For an authority that asks whether a name is ours (RFC 8737); none if no authority is asked for certificates. It needs the same as
+    /// `config`, and [`CHALLENGE`] as its only protocol.
     pub challenge: Option<Arc<ServerConfig>>,
     /// Whether a signature takes longer than everything else in a handshake together, as those of RSA and P-384 do.
     pub signs_slowly: bool,

@@ -62,8 +62,8 @@ impl<E: End> Channel<E> {
         match self {
             Self::Records(records) => match records.open(record) {
                 Ok(Opened::Record { content, .. }) => {
-                    // Behind what the peer does not read, an answer for each of its questions would pile up without end. The next data
-                    // brings it, before which it is due (RFC 8446, 4.6.3).
+                    // While the peer does not read, an answer to each of its questions would pile up without end. Then the answer goes
+                    // out before the next data, as RFC 8446, 4.6.3 wants.
                     if answers.is_empty() {
                         records.answer(answers);
                     }
@@ -94,8 +94,8 @@ impl<E: End> Channel<E> {
         }
     }
 
-    /// Writes the alert about bytes that are no record behind what is in `sealed`. With TLS 1.2 rustls has the keys. So it is shown
-    /// something that is no record either, and calls it a `decode_error`.
+    /// Writes the alert about bytes that are no record behind what is in `sealed`. With TLS 1.2 rustls has the keys. So rustls gets bytes
+    /// that are no record, and writes its `decode_error`.
     pub fn refuse(&mut self, fault: Fault, sealed: &mut Vec<u8>) {
         match self {
             Self::Records(records) => records.seal_alert(fault.alert(), sealed),

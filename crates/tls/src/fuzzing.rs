@@ -1,4 +1,4 @@
-//! Any bytes as what a peer sends behind its handshake: for a fuzz target, and for a test that replays its inputs.
+//! Any bytes as records of a peer behind its handshake: for a fuzz target, and for a test that replays its inputs.
 //!
 //! A tag that is wrong would end nearly every input at its first record. So an input is a script of inner plaintexts, which are sealed
 //! with the peer's key, and of bytes that go out as they are.
@@ -10,11 +10,11 @@ use crate::suite::{SECRET, Suite, TAG};
 /// Cuts that are tried in one input.
 const CUTS: usize = 8;
 
-/// What the peer sends, and what we have to make of it.
+/// Bytes of the peer, and the results that they must have.
 struct Script {
     ours: Records,
     sent: Vec<u8>,
-    /// What is known of it. Behind bytes that are no record of the peer's nobody but `open` knows.
+    /// The results up to the first bytes that are no record of the peer. Behind these only `open` knows.
     expected: Vec<Seen>,
     is_known: bool,
 }

@@ -169,8 +169,8 @@ impl<E: End> Handshake<E> {
 
     /// Ends the handshake because of bytes that are no record, and writes the alert.
     ///
-    /// Behind the first answer of this end it may have to be protected, with keys that rustls has. So rustls is shown something that is no
-    /// record either, and calls it a `decode_error`.
+    /// Once this end has spoken, the alert may have to be protected, and rustls has the keys. So rustls gets bytes that are no record, and
+    /// writes its `decode_error`.
     pub fn refuse(mut self, fault: Fault, answers: &mut Vec<u8>) {
         if self.has_spoken {
             self.waiting = NO_RECORD.to_vec();
@@ -259,8 +259,8 @@ impl<E: End> Handshake<E> {
     }
 }
 
-/// Whether a record is a `close_notify` without protection. rustls overhears it before a handshake has ended, and the connection would
-/// wait for its deadline. Whoever forges it could as well forge a reset.
+/// Whether a record is a `close_notify` without protection. rustls ignores it before a handshake has ended, and the connection would wait
+/// for its deadline. An attacker who forges it could forge a reset instead.
 fn is_goodbye(record: &[u8]) -> bool {
     matches!(*record, [ALERT, _, _, 0, 2, _, description] if Alert(description) == Alert::CLOSE_NOTIFY)
 }

@@ -10,6 +10,7 @@ use super::pause::Pause;
 use super::reader::{answer, answer_in};
 use super::servers::{ToStore, Way};
 use super::store::{self, Order, Pending};
+use crate::hex::hex;
 use crate::mailbox::Letters;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -462,6 +463,5 @@ async fn look_for_epoch(link: Arc<Link>, log: Arc<Log>, stored: Vec<(u64, Waiter
 /// Two publications of one channel with one key are one to JetStream.
 fn message_id(subject: &str, key: &str) -> String {
     // Header values are ASCII without spaces at their ends, whatever the key is.
-    let key: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
-    format!("{subject} {key}")
+    format!("{subject} {}", hex(key.as_bytes()))
 }

@@ -42,7 +42,7 @@ impl Options {
     ) -> Result<Option<AcmeSettings>, ConfigError> {
         let written = self.tls_acme.as_deref().unwrap_or_default();
         if written.is_empty() {
-            return self.refuse_without_names().map(|()| None);
+            return self.refuse_acme_without_names().map(|()| None);
         }
         let names = names(written)?;
         if self.tls_acme_accept_terms != Some(true) {
@@ -71,7 +71,7 @@ impl Options {
     }
 
     /// What would mean nothing, unless it is written as it is anyway.
-    fn refuse_without_names(&self) -> Result<(), ConfigError> {
+    pub(super) fn refuse_acme_without_names(&self) -> Result<(), ConfigError> {
         let quoted = |text: &str| format!("{text:?}");
         let path = |path: &Path| quoted(&path.display().to_string());
         let directory = self.tls_acme_directory.as_deref();

@@ -643,21 +643,21 @@ mod tests {
             "channel", "client", "webhooks", "http_api", "rpc", "proxies", "proxy", "http",
         ];
         for key in keys.filter(|key| !tables.contains(key)) {
-            let text = format!("{key} = \"1s\"");
-            let faults = [
-                toml::from_str::<super::Options>(&text).err(),
-                toml::from_str::<super::NamespaceTable>(&text).err(),
-                toml::from_str::<super::ClientTable>(&text).err(),
-                toml::from_str::<super::WebhookEndpointTable>(&text).err(),
-                toml::from_str::<super::ProxyTable>(&text).err(),
-            ];
-            // A list of tables is none of texts.
-            let is_of_tables = *key == "connect_code_to_http_response";
-            let is_list = faults
-                .iter()
-                .flatten()
-                .any(|fault| fault.to_string().contains("expected a sequence"))
-                && !is_of_tables;
+            let is_refused = |value: &str, words: &str| {
+                let text = format!("{key} = {value}");
+                let faults = [
+                    toml::from_str::<super::Options>(&text).err(),
+                    toml::from_str::<super::NamespaceTable>(&text).err(),
+                    toml::from_str::<super::ClientTable>(&text).err(),
+                    toml::from_str::<super::WebhookEndpointTable>(&text).err(),
+                    toml::from_str::<super::ProxyTable>(&text).err(),
+                ];
+                let mut faults = faults.into_iter().flatten();
+                faults.any(|fault| fault.to_string().contains(words))
+            };
+            // A list of tables takes no text.
+            let is_of_tables = is_refused("[\"1s\"]", "expected struct");
+            let is_list = is_refused("\"1s\"", "expected a sequence") && !is_of_tables;
             assert_eq!(
                 is_list,
                 super::is_list_of_texts(key, Some(Table::Top)),

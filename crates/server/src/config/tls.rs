@@ -33,7 +33,7 @@ impl Options {
     /// What is written about TLS, with the certificates read; none without an address for it.
     pub(super) fn tls(&self, listen: SocketAddr) -> Result<Option<TlsSettings>, ConfigError> {
         let Some(tls_listen) = self.tls_address() else {
-            self.acme([("", None); 3])?;
+            self.refuse_acme_without_names()?;
             return self.refuse_without_address().map(|()| None);
         };
         let others = [

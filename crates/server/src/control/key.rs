@@ -4,6 +4,7 @@ use super::Control;
 use super::api::{Command, Method, Scope};
 use super::error::Refusal;
 use crate::config::{ApiAccess, ApiKey, NamedKey, digest_of};
+use crate::hex::hex;
 use arc_swap::ArcSwap;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::{Request, State};
@@ -14,7 +15,6 @@ use myriad_shard::{ApiKeys, KeyFault, Namespaces};
 use myriad_wire::http::{credentials, query_pairs};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 
@@ -36,11 +36,7 @@ fn generate() -> io::Result<Arc<str>> {
     let mut bytes = [0; KEY_BYTES];
     // Requests of up to 256 bytes are answered whole (getrandom(2)).
     getrandom(&mut bytes, GetRandomFlags::empty())?;
-    let mut key = String::with_capacity(2 * KEY_BYTES);
-    for byte in bytes {
-        write!(key, "{byte:02x}").expect("a String takes everything");
-    }
-    Ok(key.into())
+    Ok(hex(&bytes).into())
 }
 
 /// What a key may do.

@@ -1,9 +1,9 @@
 //! What a node says of itself with each hello.
 
 use crate::broker::State;
+use crate::hex::hex;
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use myriad_shard::Namespaces;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -73,11 +73,7 @@ impl Says {
 
 fn digest_of(text: &str) -> String {
     let bytes = digest(&SHA256, text.as_bytes());
-    let mut hex = String::new();
-    for byte in &bytes.as_ref()[..DIGEST_BYTES] {
-        write!(hex, "{byte:02x}").expect("memory takes what is written");
-    }
-    hex
+    hex(&bytes.as_ref()[..DIGEST_BYTES])
 }
 
 #[cfg(test)]

@@ -87,12 +87,9 @@ pub(crate) fn sentence(loaded: &Loaded) -> String {
             [] => "no name".to_owned(),
             names => names.join(", "),
         };
-        let days = (shown.expires_at - now).max(0) / DAY_S;
-        match days {
-            0 => {
-                let hours = (shown.expires_at - now).max(0) / HOUR_S;
-                format!("{names} (expires in {hours} hours)")
-            }
+        let left = (shown.expires_at - now).max(0);
+        match left / DAY_S {
+            0 => format!("{names} (expires in {} hours)", left / HOUR_S),
             days => format!("{names} (expires in {days} days)"),
         }
     });
@@ -131,8 +128,8 @@ fn warn_of_end(loaded: &Loaded, warned_at: Option<i64>) -> Option<i64> {
     if has_warned { Some(now) } else { warned_at }
 }
 
-/// Time before the end of a certificate from which on it is too old. One that we renew may have few days in all, so a part of its time
-/// counts: half of the third that is left when we begin.
+/// The log warns from this time before the end of a certificate on. A certificate of an authority may last a few days only. It is renewed
+/// when a third of its time is left, so the log warns when half of that third has gone.
 fn warning_time(shown: &Shown) -> i64 {
     let standard = WARNING_DAYS * DAY_S;
     if shown.is_renewed {

@@ -34,8 +34,8 @@ use tickets::SharedTickets;
 /// The protocol that clients may speak above TLS (RFC 7301).
 const ALPN: &[u8] = b"http/1.1";
 
-/// Keys of tickets where no file has them. They change every six hours, and those before stay for as long. A certificate that is renewed leaves them, so a
-/// session goes on.
+/// Keys of tickets where no file has them. They change every six hours, and those before stay for as long. A certificate that is renewed
+/// leaves them, so a session goes on.
 static TICKETS: LazyLock<Result<Arc<dyn ProducesTickets>, rustls::Error>> =
     LazyLock::new(aws_lc_rs::Ticketer::new);
 
@@ -188,14 +188,10 @@ impl Sources {
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(ByName::new(pairs)));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        fit_for_stage(&mut config, ALPN);
         // Many clients name AES with 256 bits first. Its SHA-384 took a fifth of a shard's time in 15,000 handshakes (AMD EPYC, which has
         // instructions for SHA-256 only).
         config.ignore_client_order = true;
-        config.key_log = Arc::new(Secrets);
-        config.enable_secret_extraction = true;
-        // Nobody keeps sessions here: a client that comes back brings its ticket.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = match &self.ticket_keys {
             Some(path) => Arc::new(SharedTickets::read(path)?),
             None => TICKETS.as_ref().map_err(|error| ours(error))?.clone(),
@@ -217,7 +213,7 @@ impl Sources {
         })
     }
 
-    /// Reads the certificate that an authority has made, and answers the names that are without one. One that cannot be used is like none:
+    /// Reads the certificate that an authority has made, and returns the names without one. A certificate that cannot be used counts as none:
     /// another is ordered.
     fn add_ordered(&self, pairs: &mut Vec<Pair>, provider: &CryptoProvider) -> Vec<String> {
         let Some(acme) = &self.acme else {
@@ -264,6 +260,15 @@ impl Sources {
             .chain(self.ticket_keys.clone())
             .chain(ordered)
     }
+}
+
+/// Gives a configuration what the stage needs of each, and the one protocol that its clients may speak.
+fn fit_for_stage(config: &mut ServerConfig, protocol: &[u8]) {
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.key_log = Arc::new(Secrets);
+    config.enable_secret_extraction = true;
+    // Nobody keeps sessions here: a client that comes back brings its ticket.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
 }
 
 /// The ciphers and groups that handshakes choose from, the cheapest first: AES with 128 bits, and X25519. A post-quantum group costs a quarter of the handshakes per second; clients that offer no other get it.

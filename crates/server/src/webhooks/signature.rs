@@ -1,7 +1,7 @@
 //! The signature of a request: a receiver sees by it that the server sent the body, and when.
 
+use crate::hex::hex;
 use aws_lc_rs::hmac;
-use std::fmt::Write as _;
 
 /// The header that has it.
 pub(super) const HEADER: &str = "x-myriad-signature";
@@ -14,11 +14,7 @@ pub(super) fn sign(secret: &str, unix_seconds: u64, body: &[u8]) -> String {
     let mut context = hmac::Context::with_key(&key);
     context.update(format!("{unix_seconds}.").as_bytes());
     context.update(body);
-    let mut value = format!("t={unix_seconds},v1=");
-    for byte in context.sign().as_ref() {
-        let _ = write!(value, "{byte:02x}");
-    }
-    value
+    format!("t={unix_seconds},v1={}", hex(context.sign().as_ref()))
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@
 
 use super::AcmeSettings;
 use super::order::Issued;
+use crate::hex::hex;
 use crate::tls::PairFiles;
 use crate::tls::pair::{Pair, read_file};
 use crate::tls::provider;
 use aws_lc_rs::digest::{Context, SHA256};
 use instant_acme::AccountCredentials;
-use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -54,7 +54,7 @@ impl Cache {
         Lock::open(self).map(drop)
     }
 
-    /// The account that is kept. One that cannot be read counts as none: a new one costs nothing.
+    /// The account in the folder. A file that cannot be read counts as no account, because a new one costs nothing.
     pub(super) fn account(&self) -> Option<AccountCredentials> {
         serde_json::from_slice(&read_file(&self.account).ok()?).ok()
     }
@@ -91,18 +91,14 @@ impl Cache {
     }
 }
 
-/// A word for these texts: the same for the same, and in all likelihood another for others.
+/// A word for these texts. Other texts get another word.
 fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut context = Context::new(&SHA256);
     for text in texts {
         context.update(text.as_bytes());
         context.update(&[0]);
     }
-    let mut word = String::new();
-    for byte in &context.finish().as_ref()[..8] {
-        let _ = write!(word, "{byte:02x}");
-    }
-    word
+    hex(&context.finish().as_ref()[..8])
 }
 
 /// Writes a file that nobody else may read, lets `check` look at it, and moves it to its place.
@@ -112,7 +108,7 @@ fn replace(
     check: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
-    // One that was left behind may belong to somebody else.
+    // A file that was left behind may belong to somebody else.
     let _ = std::fs::remove_file(&beside);
     let write = || {
         let mut options = OpenOptions::new();

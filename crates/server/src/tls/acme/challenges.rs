@@ -1,12 +1,11 @@
-//! What an authority is answered that asks whether a name is ours, while an order is under way.
+//! Answers for an authority that asks whether a name is ours. They are ready while an order is under way.
 
-use crate::tls::provider;
+use crate::tls::{fit_for_stage, provider};
 use instant_acme::KeyAuthorization;
-use myriad_tls::Secrets;
 use myriad_tls_stage::CHALLENGE;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, version};
 use std::collections::HashMap;
@@ -88,10 +87,7 @@ impl Challenges {
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])?
             .with_no_client_auth()
             .with_cert_resolver(Arc::<Self>::clone(self));
-        config.alpn_protocols = vec![CHALLENGE.to_vec()];
-        config.key_log = Arc::new(Secrets);
-        config.enable_secret_extraction = true;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
+        fit_for_stage(&mut config, CHALLENGE);
         config.send_tls13_tickets = 0;
         Ok(config)
     }

@@ -1,5 +1,5 @@
-//! Requests to the authority, by the same client as calls to applications. What it says about when to come back is noted: the library
-//! that speaks ACME keeps it to itself.
+//! Requests to the authority, by the same client as calls to applications. The client notes when the authority wants to be asked again,
+//! because the library for ACME does not tell.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -24,7 +24,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// One that trusts these CAs alone (PEM), or those that the machine trusts.
+    /// A client that trusts these CAs alone (PEM). Without them it trusts the CAs of the machine.
     ///
     /// # Errors
     /// Why there cannot be one.
@@ -93,7 +93,7 @@ impl Client {
     }
 }
 
-/// Where, and why not.
+/// Which host cannot be reached, and why.
 fn unreachable(error: &reqwest::Error) -> String {
     let host = error.url().and_then(reqwest::Url::host_str);
     let host = host.unwrap_or("the authority");

@@ -145,7 +145,7 @@ async fn renew(settings: Arc<AcmeSettings>, orders: Arc<Orders>, running: Runnin
         settings,
         cache,
         running,
-        back_off: BackOff::new(seed),
+        back_off: BackOff::default(),
         seed,
     };
     loop {
@@ -211,7 +211,8 @@ impl Renewal {
             Err(fault) => fault,
         };
         orders.count_failed(&fault);
-        let pause = self.back_off.next(&fault, retry_after);
+        let random = random_bits().unwrap_or(u64::MAX / 2);
+        let pause = self.back_off.next(&fault, retry_after, random);
         let names = self.settings.names.join(", ");
         tracing::error!(
             "TLS: no new certificate for {names}: {fault}; the next try is in {}",
@@ -222,9 +223,7 @@ impl Renewal {
 
     /// Orders a certificate, unless another process has done so or is about to.
     async fn order(&mut self, client: &http::Client, orders: &Orders) -> Result<Attempt, Fault> {
-        let unsaved =
-            |error: io::Error| Fault::Unsaved(format!("{:?}: {error}", self.cache.folder));
-        let Some(_lock) = Lock::take(&self.cache).map_err(unsaved)? else {
+        let Some(_lock) = Lock::take(&self.cache).map_err(|error| self.unsaved(&error))? else {
             return Ok(Attempt::Elsewhere);
         };
         // Somebody may have ordered one before we had the lock.
@@ -241,7 +240,8 @@ impl Renewal {
         let issued = match self.issue(client).await {
             // The authority may have forgotten it, or somebody has deactivated it.
             Err(Fault::NoAccount(_)) => {
-                self.cache.forget_account().map_err(unsaved)?;
+                let forgotten = self.cache.forget_account();
+                forgotten.map_err(|error| self.unsaved(&error))?;
                 self.issue(client).await?
             }
             result => result?,
@@ -280,8 +280,13 @@ impl Renewal {
         );
         let (account, credentials): (Account, AccountCredentials) = made?;
         let kept = self.cache.keep_account(&credentials);
-        kept.map_err(|error| Fault::Unsaved(format!("{:?}: {error}", self.cache.folder)))?;
+        kept.map_err(|error| self.unsaved(&error))?;
         Ok(account)
+    }
+
+    /// The folder cannot be used.
+    fn unsaved(&self, error: &io::Error) -> Fault {
+        Fault::Unsaved(format!("{:?}: {error}", self.cache.folder))
     }
 
     /// Gives new clients what lies in the folder, if it is not what they get already.

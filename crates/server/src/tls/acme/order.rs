@@ -4,7 +4,7 @@ use super::AcmeSettings;
 use super::challenges::{Challenges, Ready};
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeHandle, ChallengeType, Error, Identifier, NewOrder,
-    Order, OrderStatus, RetryPolicy,
+    Order, OrderStatus, Problem, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use std::fmt;
@@ -46,10 +46,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
             Error::Api(problem) => {
-                let text = problem
-                    .detail
-                    .clone()
-                    .unwrap_or_else(|| problem.to_string());
+                let text = words_of(&problem);
                 match problem.r#type.as_deref() {
                     Some("urn:ietf:params:acme:error:accountDoesNotExist") => Self::NoAccount(text),
                     _ => Self::Refused(format!("the authority says: {text}")),
@@ -63,6 +60,12 @@ impl From<Error> for Fault {
             error => Self::Refused(error.to_string()),
         }
     }
+}
+
+/// What an authority says of a problem, for people.
+fn words_of(problem: &Problem) -> String {
+    let detail = problem.detail.clone();
+    detail.unwrap_or_else(|| problem.to_string())
 }
 
 /// Requests in a row whose nonce an authority may refuse: each of them consists of three that the library makes. An authority refuses some
@@ -185,10 +188,7 @@ async fn why_invalid(order: &mut Order) -> Fault {
         };
         let mut challenges = state.challenges.iter();
         if let Some(problem) = challenges.find_map(|challenge| challenge.error.as_ref()) {
-            let text = problem
-                .detail
-                .clone()
-                .unwrap_or_else(|| problem.to_string());
+            let text = words_of(problem);
             return Fault::Refused(format!(
                 "the authority could not see that {name} is ours: {text}"
             ));

@@ -31,29 +31,25 @@ const REFUSED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_s
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Waits that double with each failure of their kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BackOff {
     failures: u32,
     was_reached: bool,
-    random: u64,
 }
 
 impl BackOff {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            failures: 0,
-            was_reached: false,
-            random: seed,
-        }
-    }
-
     /// It worked.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Time until the next try: at least what the authority asks for.
-    pub(super) fn next(&mut self, fault: &Fault, retry_after: Option<Duration>) -> Duration {
+    /// Time until the next try: at least what the authority asks for. `random` is any 64 bits.
+    pub(super) fn next(
+        &mut self,
+        fault: &Fault,
+        retry_after: Option<Duration>,
+        random: u64,
+    ) -> Duration {
         let was_reached = !matches!(fault, Fault::Unreachable(_));
         if was_reached != self.was_reached {
             self.failures = 0;
@@ -62,15 +58,9 @@ impl BackOff {
         let (first, longest) = if was_reached { REFUSED } else { UNREACHABLE };
         let doubled = first.saturating_mul(1 << self.failures.min(16));
         self.failures += 1;
-        // From three quarters of it to five: several servers that failed together come back apart. Knuth's generator is random enough.
-        self.random = self
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let quarters = u32::try_from(self.random >> 33 & 511).unwrap_or_default();
-        let spread = doubled
-            .min(longest)
-            .mul_f64(0.75 + f64::from(quarters) / 1_022.0);
+        // Between 3/4 and 5/4 of it: servers that failed together come back apart.
+        let part = 0.75 + f64::from((random >> u32::BITS) as u32) / f64::from(u32::MAX) / 2.0;
+        let spread = doubled.min(longest).mul_f64(part);
         let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         spread.max(asked)
     }
@@ -119,9 +109,13 @@ mod tests {
         assert_eq!(all.iter().min(), Some(&55));
     }
 
+    /// The ends, and what lies between them.
+    const SOME: [u64; 5] = [0, u64::MAX, u64::MAX / 2, u64::MAX / 3, u64::MAX / 5];
+
     fn waits(fault: &Fault, count: usize) -> Vec<Duration> {
-        let mut back_off = BackOff::new(7);
-        (0..count).map(|_| back_off.next(fault, None)).collect()
+        let mut back_off = BackOff::default();
+        let next = |n: usize| back_off.next(fault, None, SOME[n % SOME.len()]);
+        (0..count).map(next).collect()
     }
 
     #[test]
@@ -147,24 +141,24 @@ mod tests {
 
     #[test]
     fn another_kind_of_failure_or_a_success_begins_anew() {
-        let mut back_off = BackOff::new(1);
+        let mut back_off = BackOff::default();
         let unreachable = Fault::Unreachable(String::new());
         for _ in 0..10 {
-            back_off.next(&unreachable, None);
+            back_off.next(&unreachable, None, 1);
         }
-        let first = back_off.next(&Fault::Refused(String::new()), None);
+        let first = back_off.next(&Fault::Refused(String::new()), None, u64::MAX);
         assert!(first <= REFUSED.0.mul_f64(1.25), "{first:?}");
-        assert!(back_off.next(&unreachable, None) <= UNREACHABLE.0.mul_f64(1.25));
-        back_off.next(&unreachable, None);
+        assert!(back_off.next(&unreachable, None, u64::MAX) <= UNREACHABLE.0.mul_f64(1.25));
+        back_off.next(&unreachable, None, 1);
         back_off.reset();
-        assert!(back_off.next(&unreachable, None) <= UNREACHABLE.0.mul_f64(1.25));
+        assert!(back_off.next(&unreachable, None, u64::MAX) <= UNREACHABLE.0.mul_f64(1.25));
     }
 
     #[test]
     fn what_the_authority_asks_for_counts_up_to_a_day() {
         let fault = Fault::Refused(String::new());
         let hours = |hours: u64| Some(Duration::from_secs(hours * 60 * 60));
-        let next = |asked| BackOff::new(3).next(&fault, asked);
+        let next = |asked| BackOff::default().next(&fault, asked, 0);
         assert_eq!(next(hours(2)), hours(2).unwrap());
         assert_eq!(next(hours(1_000)), RETRY_AFTER_MAX);
         assert!(next(Some(Duration::ZERO)) >= REFUSED.0.mul_f64(0.75));
