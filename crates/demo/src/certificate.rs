@@ -1,10 +1,9 @@
-//! The certificate of a demonstration over TLS: made for one run, in a folder that the run leaves empty.
+//! The certificate of a demonstration over TLS. It is made for one run, and removed at the end.
 
 use crate::run::DemoError;
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
@@ -20,12 +19,14 @@ pub(crate) struct Certificate {
 impl Certificate {
     /// Makes a pair, in a folder of its own that only this user can read.
     pub(crate) fn make() -> Result<Self, DemoError> {
-        let (certificate, key) = pair().map_err(|error| DemoError::Certificate {
+        let pair = generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]);
+        let CertifiedKey { cert, signing_key } = pair.map_err(|error| DemoError::Certificate {
             why: error.to_string(),
         })?;
         let made = make_folder().and_then(|folder| {
             let made = Self { folder };
-            made.write(&certificate, &key).map(|()| made)
+            let written = made.write(&cert.pem(), &signing_key.serialize_pem());
+            written.map(|()| made)
         });
         made.map_err(|error| {
             let folder = std::env::temp_dir();
@@ -64,38 +65,26 @@ impl Certificate {
 
 impl Drop for Certificate {
     fn drop(&mut self) {
-        // What is left behind is a key that nobody trusts.
+        // Nobody trusts the key, so a folder that stays does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 /// A new folder that is this user's alone.
 fn make_folder() -> io::Result<PathBuf> {
-    let mut result = Err(ErrorKind::AlreadyExists.into());
-    for attempt in 0..TRIES {
+    let mut attempts = (0..TRIES).map(|attempt| {
         let name = format!("myriad-demo-{}-{attempt}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        result = DirBuilder::new()
-            .mode(0o700)
-            .create(&folder)
-            .map(|()| folder);
-        if !matches!(&result, Err(error) if error.kind() == ErrorKind::AlreadyExists) {
-            break;
-        }
-    }
-    result
-}
-
-/// A certificate and its key (PEM).
-fn pair() -> Result<(String, String), rcgen::Error> {
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(["localhost".to_owned()])?;
-    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    params
-        .subject_alt_names
-        .push(rcgen::SanType::IpAddress(here));
-    let certificate = params.self_signed(&key)?;
-    Ok((certificate.pem(), key.serialize_pem()))
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        made.map(|()| folder)
+    });
+    let is_taken = |made: &io::Result<PathBuf>| {
+        made.as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::AlreadyExists)
+    };
+    attempts
+        .find(|made| !is_taken(made))
+        .unwrap_or_else(|| Err(ErrorKind::AlreadyExists.into()))
 }
 
 #[cfg(test)]

@@ -174,8 +174,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
     let target = secured.as_ref().map_or(address, |secured| secured.address);
     machine.listen_on(target.port());
     let wanted = options.connections.unwrap_or(CONNECTIONS_WANTED);
-    let load = Load::broadcast(Role::BothEnds);
-    let load = if options.tls { load.with_tls() } else { load };
+    let load = Load::broadcast(Role::BothEnds).with_tls(options.tls);
     let budget = Budget::new(&machine, load, wanted);
     let decision = decide(&budget, options.connections);
     let width = options.columns.unwrap_or(WIDTH_MAX);

@@ -22,23 +22,30 @@ fn report(server: &Server, file: &str, changes: &[&str]) -> serde_json::Value {
 
 /// The same against a server of another kind.
 fn report_of(address: &str, file: &str, changes: &[&str]) -> serde_json::Value {
+    report_with(address, file, changes, &[])
+}
+
+/// The same with more arguments of the command line.
+fn report_with(
+    address: &str,
+    file: &str,
+    changes: &[&str],
+    arguments: &[&str],
+) -> serde_json::Value {
     let address = format!("variables.server={address}");
     let mut command = myriad(&[
         "swarm", file, "--live", "off", "--json", "-", "--set", &address,
     ]);
+    command.args(arguments);
     for change in changes {
         command.args(["--set", change]);
     }
     let output = command.output().expect("a program");
-    assert_success(&output, file);
-    serde_json::from_slice(&output.stdout).expect("a report")
-}
-
-/// Says which thresholds are broken first: lists of failed tests show one line of a message.
-fn assert_success(output: &Output, file: &str) {
+    // Broken thresholds come first: a list of failed tests shows one line of a message.
     let said = String::from_utf8_lossy(&output.stderr);
     let broken: Vec<_> = said.lines().filter(|line| line.contains("FAIL")).collect();
     assert!(output.status.success(), "{file}: {broken:?}\n{said}");
+    serde_json::from_slice(&output.stdout).expect("a report")
 }
 
 /// Where a test may write.
@@ -467,23 +474,16 @@ fn vanish() {
 fn vanish_with(driver: &str) {
     let server = Server::start(&["--ping-interval", "5s", "--pong-timeout", "4s"]);
     let metrics = format!("http://{}/metrics", server.address);
-    let address = format!("variables.server={}", server.address);
-    let mut command = myriad(&["swarm", &ready("vanish.toml"), "--live", "off"]);
-    command.args(["--json", "-", "--server-metrics", &metrics]);
-    for change in [
-        &address,
+    let changes = [
         driver,
         "variables.connections=40",
         "vanish.share=4",
         "vanish.after=1500ms",
         // The server needs 11 s. On a busy machine it needs longer.
         "hold.duration=25s",
-    ] {
-        command.args(["--set", change]);
-    }
-    let output = command.output().expect("a program");
-    assert_success(&output, "vanish.toml");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    ];
+    let counted = ["--server-metrics", &metrics];
+    let report = report_with(&server.address, &ready("vanish.toml"), &changes, &counted);
     let vanish = &report["vanish"];
     assert_eq!(vanish["vanished"], 4);
     assert_eq!(vanish["held_by_server"], 0, "{vanish}");

@@ -85,12 +85,16 @@ pub struct Load {
     pub user_bytes: u64,
     /// Kernel memory per connection while a broadcast is under way: its packet, on its way to a reader.
     pub in_flight_bytes: u64,
+    /// Whether `user_bytes` has what TLS takes.
+    #[serde(skip)]
+    tls: bool,
 }
 
 impl Load {
     /// User space of an idle `raw` connection with one subscription; 85 were measured with a million.
     pub const USER_BYTES: u64 = 100;
-    /// What TLS 1.3 adds to it: 311 bytes at the server and 400 at the crowd were measured with 100,000 (`tls-100k` of the benchmarks).
+    /// What TLS 1.3 adds to it. 311 bytes at the server and 400 at the crowd were measured with 100,000 clients
+    /// (docs/benchmarks.md, tls-100k).
     pub const TLS_USER_BYTES: u64 = 400;
     /// User space of one end of a WebSocket that nginx 1.22.1 proxies: half of what docs/plan.md measured for both.
     pub const PROXY_USER_BYTES: u64 = 18_142 / 2;
@@ -114,14 +118,17 @@ impl Load {
             program: Program::Myriad,
             user_bytes: Self::user_bytes_of(role),
             in_flight_bytes: 0,
+            tls: false,
         }
     }
 
-    /// The same with TLS: what an idle connection keeps besides, of the end that keeps more.
+    /// The same, with TLS if `tls` says so. Both ends count with the bytes of the one that keeps more.
     #[must_use]
-    pub fn with_tls(self) -> Self {
+    pub fn with_tls(self, tls: bool) -> Self {
+        let more = if tls { Self::TLS_USER_BYTES } else { 0 };
         Self {
-            user_bytes: self.user_bytes + Self::TLS_USER_BYTES,
+            user_bytes: self.user_bytes + more,
+            tls,
             ..self
         }
     }
@@ -137,9 +144,7 @@ impl Load {
     /// Where the figure for user space comes from.
     fn user_source(self) -> &'static str {
         match (self.role, self.program) {
-            _ if self.user_bytes == Self::user_bytes_of(self.role) + Self::TLS_USER_BYTES => {
-                "with TLS, measured"
-            }
+            _ if self.tls => "with TLS, measured",
             _ if self.user_bytes != Self::user_bytes_of(self.role) => "as given",
             (Role::Proxy(_), _) => "nginx's, measured",
             (_, Program::Myriad) => "Myriad's, measured",

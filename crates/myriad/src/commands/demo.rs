@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = Protocol::default().name(), value_parser = protocol(|it| it.scheme() == Scheme::WebSocket))]
     protocol: Protocol,
 
-    /// Connect with TLS (wss://), to a certificate that is made for this run
+    /// Connect with TLS (wss://); the certificate is made for this run
     #[arg(long)]
     tls: bool,
 

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     /// What the connections do
     #[arg(long, value_enum, default_value = "broadcast")]
     load: LoadName,
-    /// The connections have TLS, which Myriad keeps the keys of
+    /// The connections have TLS: count the keys that Myriad keeps for each
     #[arg(long, conflicts_with = "memory_per_connection")]
     tls: bool,
     /// Memory that the program takes for one end of a connection [default: 100B, as Myriad does; 9,071B with --role proxy, as nginx does]
@@ -257,11 +257,11 @@ impl Arguments {
                     .into(),
             );
         }
-        let load = if self.tls { load.with_tls() } else { load };
-        Ok(Load {
-            user_bytes: self.memory_per_connection.unwrap_or(load.user_bytes),
-            ..load.on(program)
-        })
+        let mut load = load.on(program).with_tls(self.tls);
+        if let Some(given) = self.memory_per_connection {
+            load.user_bytes = given;
+        }
+        Ok(load)
     }
 
     /// Asked again after changes: nothing is measured twice. What programs are given counts as given, because this
