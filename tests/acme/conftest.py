@@ -9,7 +9,7 @@ import trustme
 from websockets.sync.client import connect
 
 import authority as authorities
-from server import DriverUnavailable, Server
+from server import Server
 
 
 @pytest.fixture(scope="session")
@@ -41,16 +41,11 @@ def serve(driver, authority):
     def start(*flags, names=("push.example.com",), port=authority.tls_port):
         acme = [word for name in names for word in ("--tls-acme", name)]
         cache = authority.folder / "lib" / "acme"
-        try:
-            server = Secured.start(
-                "--driver", driver, "--tls-listen", f"127.0.0.1:{port}", *acme, "--tls-acme-accept-terms",
-                "--tls-acme-directory", authority.directory, "--tls-acme-ca", str(authority.ca),
-                "--tls-acme-cache", str(cache), *flags,
-            )
-        except DriverUnavailable as reason:
-            if driver == "epoll":
-                raise
-            pytest.skip(str(reason))
+        server = Secured.start_with(
+            driver, "--tls-listen", f"127.0.0.1:{port}", *acme, "--tls-acme-accept-terms",
+            "--tls-acme-directory", authority.directory, "--tls-acme-ca", str(authority.ca),
+            "--tls-acme-cache", str(cache), *flags,
+        )
         server.authority, server.cache = authority, cache
         running.append(server)
         return server

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority
-from server import DriverUnavailable, Server, until
+from server import Server, until
 
-# What tells that something of a connection is still there, and what it is on a server without clients.
+# Gauges of connections and their memory, and their values on a server without clients.
 GAUGES = {
     'myriad_tls_connections{version="1.3"}': 0,
     'myriad_tls_connections{version="1.2"}': 0,
@@ -28,9 +28,9 @@ BROKEN = "myriad_tls_broken_total"
 class Endpoint:
     """A server, and the port at which it speaks TLS."""
 
-    def __init__(self, server, tls_port):
+    def __init__(self, server):
         self.server = server
-        self.port = tls_port
+        self.port = int(server.secure.rpartition(":")[2])
         self.quiet()
         self.descriptors = self.count_descriptors()
 
@@ -76,23 +76,8 @@ class Endpoint:
 
 def start(driver, authority, *flags, patience="10s"):
     """A server with a certificate of ours."""
-    try:
-        server = Server.start(
-            *("--driver", driver, "--handshake-timeout", patience),
-            *("--tls-certificate", authority.server_chain, "--tls-key", authority.server_key, *flags),
-        )
-    except DriverUnavailable as reason:
-        if driver == "epoll":
-            raise
-        pytest.skip(str(reason))
-    ports = []
-
-    def knows_port():
-        ports.extend(re.findall(r"^TLS on \S+:(\d+)", "\n".join(server.log), re.M))
-        return ports
-
-    until("the server says where it speaks TLS", knows_port)
-    return Endpoint(server, int(ports[0]))
+    own = ("--tls-certificate", authority.server_chain, "--tls-key", authority.server_key)
+    return Endpoint(Server.start_with(driver, "--handshake-timeout", patience, *own, *flags))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,11 @@ from wire import (
     DATA,
     FINISHED,
     HANDSHAKE,
+    KEY_SHARE,
     KEY_UPDATE,
     MESSAGE_HASH,
     NEW_SESSION_TICKET,
+    PRE_SHARED_KEY,
     RETRY_RANDOM,
     SERVER_HELLO,
     message,
@@ -36,8 +38,6 @@ class Client(Peer):
         self.share = self.private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.hello = modern_hello(self.share).but(suites=(suite.number,))
         self.transcript = b""
-        # Messages that have not come whole.
-        self.coming = b""
         self.asks_certificate = False
         self.psk = None
         self.tickets = []
@@ -47,19 +47,8 @@ class Client(Peer):
         self.transcript += said
         self.send(record(HANDSHAKE, said))
 
-    def read_message(self):
-        """The next message of the handshake, with its head. Skips change_cipher_spec."""
-        while len(self.coming) < 4 or len(self.coming) < 4 + int.from_bytes(self.coming[1:4], "big"):
-            found = self.read_record()
-            assert found is not None, "the server ended the connection in the handshake"
-            kind, contents = found
-            assert kind == HANDSHAKE, (kind, contents)
-            self.coming += contents
-        length = 4 + int.from_bytes(self.coming[1:4], "big")
-        taken, self.coming = self.coming[:length], self.coming[length:]
-        return taken
-
     def open(self, head, body):
+        # It means nothing in TLS 1.3 (RFC 8446, 5).
         if head[0] == CHANGE_CIPHER_SPEC:
             found = self.read_record()
             assert found is not None, "the server ended the connection behind change_cipher_spec"
@@ -67,7 +56,7 @@ class Client(Peer):
         return super().open(head, body)
 
     def hear_retry(self):
-        """Hears a HelloRetryRequest. What follows it goes into a transcript that begins with the hash of the first hello."""
+        """Hears a HelloRetryRequest. From then on the transcript begins with the hash of the first hello (RFC 8446, 4.4.1)."""
         heard = self.read_message()
         assert heard[0] == SERVER_HELLO and heard[6:38] == RETRY_RANDOM, heard
         first = message(MESSAGE_HASH, keys.digest(self.suite, self.transcript))
@@ -86,9 +75,9 @@ class Client(Peer):
         while extensions:
             kind, length = int.from_bytes(extensions[:2], "big"), int.from_bytes(extensions[2:4], "big")
             body, extensions = extensions[4 : 4 + length], extensions[4 + length :]
-            if kind == 51:
+            if kind == KEY_SHARE:
                 share = body[4:]
-            self.is_resumed |= kind == 41
+            self.is_resumed |= kind == PRE_SHARED_KEY
         shared = self.private.exchange(x25519.X25519PublicKey.from_public_bytes(share))
         early = keys.extract(self.suite, None, self.psk if self.is_resumed else None)
         derived = keys.expand(self.suite, early, b"derived", keys.digest(self.suite))
@@ -167,14 +156,6 @@ class Client(Peer):
             assert kind == HANDSHAKE, found
             self.handle_message(contents)
         return None
-
-    def read_until(self, end):
-        data = b""
-        while end not in data:
-            piece = self.read_data()
-            assert piece is not None, data
-            data += piece
-        return data
 
     def say_data(self, data, **options):
         self.send(self.write.seal(DATA, data, **options))

@@ -4,7 +4,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-from wire import ALERT, ALERTS
+from wire import ALERT, ALERTS, DATA, HANDSHAKE
 
 # A test that waits longer has failed.
 PATIENCE = 30
@@ -43,6 +43,8 @@ class Peer:
         self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.received = b""
+        # Messages of a handshake that have not come whole.
+        self.coming = b""
         # Of what we write, and of what we read.
         self.write = self.read = None
 
@@ -102,6 +104,27 @@ class Peer:
             return head[0], body
         return self.read.open(head, body)
 
+    def read_message(self):
+        """The next message of the handshake, with its head."""
+        while len(self.coming) < 4 or len(self.coming) < 4 + int.from_bytes(self.coming[1:4], "big"):
+            found = self.read_record()
+            assert found is not None, "the server ended the connection in the handshake"
+            kind, contents = found
+            assert kind == HANDSHAKE, (kind, contents)
+            self.coming += contents
+        length = 4 + int.from_bytes(self.coming[1:4], "big")
+        taken, self.coming = self.coming[:length], self.coming[length:]
+        return taken
+
+    def read_until(self, end):
+        """Reads data up to this, and perhaps more."""
+        data = b""
+        while end not in data:
+            piece = self.read_data()
+            assert piece is not None, data
+            data += piece
+        return data
+
     def handle_message(self, contents):
         """Messages behind the handshake."""
 
@@ -114,7 +137,7 @@ class Peer:
                 if kind == ALERT:
                     ending.levels.append(contents[0])
                     ending.alerts.append(ALERTS.get(contents[1], contents[1]))
-                elif kind == 23:
+                elif kind == DATA:
                     ending.data += contents
                 else:
                     ending.messages.append(contents)

@@ -22,35 +22,14 @@ ACCEPTED = {
 }
 # Its checks that must have run: a scanner that gave up finds nothing.
 MUST_RUN = {
-    *("SSLv2", "SSLv3", "TLS1", "TLS1_1", "TLS1_2", "TLS1_3", "heartbleed", "CCS", "ticketbleed", "ROBOT", "secure_renego"),
-    *(
-        "secure_client_renego",
-        "CRIME_TLS",
-        "POODLE_SSL",
-        "SWEET32",
-        "FREAK",
-        "DROWN",
-        "LOGJAM",
-        "BEAST",
-        "LUCKY13",
-        "cipher_order",
-    ),
-    *("fallback_SCSV", "cert_chain_of_trust"),
+    "SSLv2", "SSLv3", "TLS1", "TLS1_1", "TLS1_2", "TLS1_3", "heartbleed", "CCS", "ticketbleed", "ROBOT", "secure_renego",
+    "secure_client_renego", "CRIME_TLS", "POODLE_SSL", "SWEET32", "FREAK", "DROWN", "LOGJAM", "BEAST", "LUCKY13", "cipher_order",
+    "fallback_SCSV", "cert_chain_of_trust",
 }
-# Its checks.
+# Checks of sslyze.
 SSLYZE = [
-    *(
-        "--sslv2",
-        "--sslv3",
-        "--tlsv1",
-        "--tlsv1_1",
-        "--tlsv1_2",
-        "--tlsv1_3",
-        "--elliptic_curves",
-        "--compression",
-        "--early_data",
-    ),
-    *("--heartbleed", "--openssl_ccs", "--robot", "--reneg", "--resum", "--fallback", "--ems", "--certinfo"),
+    "--sslv2", "--sslv3", "--tlsv1", "--tlsv1_1", "--tlsv1_2", "--tlsv1_3", "--elliptic_curves", "--compression", "--early_data",
+    "--heartbleed", "--openssl_ccs", "--robot", "--reneg", "--resum", "--fallback", "--ems", "--certinfo",
 ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server import DriverUnavailable, Server
+from server import Server
 
 
 @pytest.fixture(params=["io_uring", "epoll"])
@@ -16,12 +16,7 @@ def serve(driver):
     running = []
 
     def start(*flags, **settings):
-        try:
-            server = Server.start("--driver", driver, *flags, **settings)
-        except DriverUnavailable as reason:
-            if driver == "epoll":
-                raise
-            pytest.skip(str(reason))
+        server = Server.start_with(driver, *flags, **settings)
         running.append(server)
         return server
 

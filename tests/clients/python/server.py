@@ -117,6 +117,19 @@ class Server:
             raise DriverUnavailable(log) if "cannot be used here" in log else DidNotStart(code, log)
         return server
 
+    @classmethod
+    def start_with(cls, driver, *flags, **settings):
+        """The same with a driver. On a machine without io_uring its tests are skipped."""
+        try:
+            return cls.start("--driver", driver, *flags, **settings)
+        except DriverUnavailable as reason:
+            if driver == "epoll":
+                raise
+            # Programs without it use this module, too.
+            import pytest
+
+            pytest.skip(str(reason))
+
     def _read_log(self):
         is_ready = False
         for line in self.process.stderr:
