@@ -138,7 +138,8 @@ class BrokenTest(unittest.TestCase):
         )
 
     def test_missing_ticks(self):
-        self.expect("tick 2.*tick 4", "skips ticks", "timer", push_every_ms=20)
+        # A client on a busy machine comes late, and the first ticks go without it.
+        self.expect("arrived as.*tick", "skips ticks", "timer", push_every_ms=20)
 
     def test_altered_request(self):
         self.expect("answered with 200 b'FIRST'", "alters requests", "request")
