@@ -22,7 +22,7 @@ PATIENCE = 180
 
 
 def eventually(what, so, server):
-    """What `so` gives when it gives something."""
+    """What `so` gives when it gives something. Lines of a log too: they come a moment after the server answers."""
     end = time.monotonic() + PATIENCE
     while not (found := so()):
         assert time.monotonic() < end, f"never: {what}\n" + "\n".join(server.log)
@@ -102,7 +102,7 @@ def test_a_server_that_starts_again_orders_nothing(serve, authority):
     authority.stop()
     server = serve()
     assert serial_of(server.certificate(root)) == before
-    assert server.logged("push.example.com (expires in 89 days)"), server.log
+    eventually("its certificate", lambda: server.logged("push.example.com (expires in 89 days)"), server)
     assert server.metric(ISSUED) == 0 and server.metric(UNREACHABLE) == 0
 
 
@@ -111,7 +111,7 @@ def test_without_an_authority_the_server_serves_and_asks_again(serve, authority)
     client = server.client()
     server.publish("c", "plain")
     assert client.recv(timeout=30) == "plain"
-    assert server.logged("push.example.com (no certificate yet)"), server.log
+    eventually("no certificate", lambda: server.logged("push.example.com (no certificate yet)"), server)
     eventually("a line about the authority", lambda: server.logged("localhost cannot be reached"), server)
     line = server.logged("localhost cannot be reached")[0]
     assert "no new certificate for push.example.com" in line and "the next try is in" in line, line
