@@ -1,6 +1,5 @@
-//! The certificate of a demonstration over TLS. It is made for one run, and removed at the end.
+//! The certificate of a run over TLS, of a demonstration or of the arena. It is made for one run, and removed at the end.
 
-use crate::run::DemoError;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -10,27 +9,37 @@ use std::path::PathBuf;
 /// Folders tried before giving up: somebody else may have made those with our names.
 const TRIES: u32 = 100;
 
+/// The certificate could not be made. Says why, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("no certificate can be made for this run: {why}")]
+pub struct CertificateError {
+    why: String,
+}
+
 /// A certificate for 127.0.0.1 that signs itself, and its key (ECDSA P-256), as files. They are removed with it.
 #[derive(Debug)]
-pub(crate) struct Certificate {
+pub struct Certificate {
     folder: PathBuf,
 }
 
 impl Certificate {
-    /// Makes a pair, in a folder of its own that only this user can read.
-    pub(crate) fn make() -> Result<Self, DemoError> {
+    /// Makes a pair, in a folder of its own that only this user can read. `owner` is in the folder's name.
+    ///
+    /// # Errors
+    /// The pair could not be made, or the folder of temporary files cannot be written.
+    pub fn make(owner: &str) -> Result<Self, CertificateError> {
         let pair = generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]);
-        let CertifiedKey { cert, signing_key } = pair.map_err(|error| DemoError::Certificate {
+        let CertifiedKey { cert, signing_key } = pair.map_err(|error| CertificateError {
             why: error.to_string(),
         })?;
-        let made = make_folder().and_then(|folder| {
+        let made = make_folder(owner).and_then(|folder| {
             let made = Self { folder };
             let written = made.write(&cert.pem(), &signing_key.serialize_pem());
             written.map(|()| made)
         });
         made.map_err(|error| {
             let folder = std::env::temp_dir();
-            DemoError::Certificate {
+            CertificateError {
                 why: format!(
                     "{}: {error}; set TMPDIR to a folder that can be written",
                     folder.display()
@@ -53,12 +62,14 @@ impl Certificate {
     }
 
     /// The certificate, which the crowd trusts.
-    pub(crate) fn path(&self) -> PathBuf {
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
         self.folder.join("certificate.pem")
     }
 
     /// Its private key.
-    pub(crate) fn key(&self) -> PathBuf {
+    #[must_use]
+    pub fn key(&self) -> PathBuf {
         self.folder.join("key.pem")
     }
 }
@@ -71,9 +82,9 @@ impl Drop for Certificate {
 }
 
 /// A new folder that is this user's alone.
-fn make_folder() -> io::Result<PathBuf> {
+fn make_folder(owner: &str) -> io::Result<PathBuf> {
     let mut attempts = (0..TRIES).map(|attempt| {
-        let name = format!("myriad-demo-{}-{attempt}", std::process::id());
+        let name = format!("myriad-{owner}-tls-{}-{attempt}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.map(|()| folder)
@@ -95,14 +106,14 @@ mod tests {
 
     #[test]
     fn a_pair_is_its_users_alone_and_goes_with_its_run() {
-        let certificate = Certificate::make().unwrap();
+        let certificate = Certificate::make("test").unwrap();
         let folder = certificate.folder.clone();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&certificate.key())), (0o700, 0o600));
         let text = fs::read_to_string(certificate.path()).unwrap();
         assert!(text.starts_with("-----BEGIN CERTIFICATE-----"));
         // A folder that is there already may be somebody else's.
-        let second = Certificate::make().unwrap();
+        let second = Certificate::make("test").unwrap();
         assert_ne!(second.folder, folder);
         drop((certificate, second));
         assert!(!folder.exists());

@@ -8,7 +8,7 @@
 //! and the kernel stops them ([`process::attach`]) should the demonstration itself be killed.
 #![forbid(unsafe_code)]
 
-mod certificate;
+pub mod certificate;
 mod health;
 mod json_file;
 mod opening;

@@ -1,6 +1,6 @@
 //! The steps of the demonstration.
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, CertificateError};
 use crate::json_file::JsonFile;
 use crate::port::NoFreePort;
 use crate::process::{Launch, Output, Process};
@@ -78,11 +78,8 @@ pub enum DemoError {
     #[error(transparent)]
     NoFreePort(#[from] NoFreePort),
     /// The certificate for a run with TLS could not be made.
-    #[error("no certificate can be made for this run: {why}")]
-    Certificate {
-        /// Why, and what to do.
-        why: String,
-    },
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// No connection was asked for.
     #[error("--connections 0 is out of range; give 1 or more, or leave it out")]
     NoConnections,
@@ -166,7 +163,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
     let secured = match options.tls {
         true => Some(Secured {
             address: port::choose(&machine, Some(address))?,
-            certificate: Certificate::make()?,
+            certificate: Certificate::make("demo")?,
         }),
         false => None,
     };
