@@ -10,6 +10,7 @@ use myriad_tls::Secrets;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use tokio_rustls::rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
@@ -20,6 +21,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedCipherSuite,
 };
 
 /// Largest file of CAs: those of a whole system have some 200 KiB.
@@ -187,7 +189,7 @@ impl Tls {
     }
 
     fn client_config(&self) -> Result<ClientConfig, ConfigError> {
-        let provider = Arc::new(default_provider());
+        let provider = Arc::new(provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("the provider has suites for both versions");
@@ -213,6 +215,16 @@ impl Tls {
         }
         Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+/// What clients offer, in the order of browsers: AES-128-GCM first. rustls alone would begin with AES-256-GCM, and a
+/// server that lets the client choose would then pay for that.
+fn provider() -> CryptoProvider {
+    let mut provider = default_provider();
+    let is_later = |suite: &SupportedCipherSuite| suite.suite() != TLS13_AES_128_GCM_SHA256;
+    // Stable: the others stay in the order of rustls.
+    provider.cipher_suites.sort_by_key(is_later);
+    provider
 }
 
 impl Config {
@@ -314,6 +326,15 @@ mod tests {
             said.starts_with("/nowhere/ca.pem: it cannot be read"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn aes_with_128_bits_is_offered_first_and_nothing_is_left_out() {
+        let offered: Vec<_> = provider().cipher_suites;
+        assert_eq!(offered[0].suite(), TLS13_AES_128_GCM_SHA256);
+        let all = default_provider().cipher_suites;
+        assert_eq!(offered.len(), all.len());
+        assert!(all.iter().all(|suite| offered.contains(suite)));
     }
 
     #[test]
