@@ -2,17 +2,20 @@
 """Holds a running contestant to the contract (contract.md), with a client independent of Myriad.
 
     check.py --ports 26000,26001 [--connections 500] [--mode push|echo] [--push-every-ms N] [--features push,timer,...]
+             [--ca certificate.pem]
 
-The contestant must have been started with that mode and timer. Prints one line per check, and how long each
+The contestant must have been started with that mode and timer, and with --ca in TLS with that certificate. Prints one line per check, and how long each
 broadcast took to reach the first and the last connection, by this client's own clock; exits with 1 at the first
 check that fails.
 """
 
 import argparse
 import asyncio
+import contextlib
 import http.client
 import json
 import re
+import ssl
 import sys
 import time
 from dataclasses import dataclass, field
@@ -29,6 +32,7 @@ MESSAGE_BYTES_MAX = 131_072
 # Handshakes under way at once: below any backlog.
 CONNECTING_MAX = 100
 FEATURES = ("push", "timer", "echo", "request")
+TLS_VERSION = "TLSv1.3"
 # What a framework may be unable to keep whatever its configuration: checks left out, and the answer to an offer.
 DEVIATIONS = ("compression", "silence", "limits")
 
@@ -121,10 +125,17 @@ class Crowd:
     # What the contestant is known not to keep, and is not held to.
     deviations: tuple = ()
     surface: Surface = Surface()
+    # Whom clients with TLS trust; none without TLS.
+    context: ssl.SSLContext | None = None
     sockets: list = field(default_factory=list)
 
+    def http(self, port):
+        if self.context:
+            return http.client.HTTPSConnection(self.host, port, timeout=PATIENCE_S, context=self.context)
+        return http.client.HTTPConnection(self.host, port, timeout=PATIENCE_S)
+
     def request(self, port, method, path, body=None):
-        connection = http.client.HTTPConnection(self.host, port, timeout=PATIENCE_S)
+        connection = self.http(port)
         try:
             connection.request(method, path, body)
             response = connection.getresponse()
@@ -146,7 +157,8 @@ class Crowd:
         options = {"compression": None, "ping_interval": None, "max_size": None, "max_queue": None} | options
         try:
             return await connect(
-                f"ws://{self.host}:{port}{self.surface.socket}",
+                f"{'wss' if self.context else 'ws'}://{self.host}:{port}{self.surface.socket}",
+                ssl=self.context,
                 open_timeout=PATIENCE_S,
                 close_timeout=FAREWELL_S,
                 proxy=None,
@@ -247,6 +259,23 @@ async def check_upgrade(crowd, count):
     return f"{count} connections on {len(crowd.ports)} ports"
 
 
+async def check_tls(crowd, _):
+    """A client that speaks TLS 1.3 has it, and one without TLS gets no answer."""
+    if other := {version for socket in crowd.sockets if (version := version_of(socket)) != TLS_VERSION}:
+        raise Broken(f"connections speak {', '.join(sorted(map(str, other)))}, not {TLS_VERSION}")
+    stranger = Crowd(crowd.ports, crowd.host, surface=crowd.surface)
+    # Most servers end such a connection. Some answer that they want TLS.
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        status, _ = await stranger.ask(crowd.ports[0], "GET", crowd.surface.stats)
+        if status == 200:
+            raise Broken(f"GET {crowd.surface.stats} without TLS was answered")
+    return f"{len(crowd.sockets)} connections with {TLS_VERSION}"
+
+
+def version_of(socket):
+    return socket.transport.get_extra_info("ssl_object").version()
+
+
 async def check_ping(crowd, _):
     for socket in crowd.sockets[:: max(1, len(crowd.sockets) // 20)]:
         pong = await socket.ping(b"are you there")
@@ -335,7 +364,7 @@ async def check_limits(crowd, _):
 
 async def check_request(crowd, _):
     def conversation(port):
-        connection = http.client.HTTPConnection(crowd.host, port, timeout=PATIENCE_S)
+        connection = crowd.http(port)
         try:
             connection.connect()
             first = connection.sock
@@ -401,15 +430,17 @@ def tick_number(message):
     return int(words[1])
 
 
-def checks_for(features, mode, push_every_ms, deviations=()):
+def checks_for(features, mode, push_every_ms, deviations=(), tls=False):
     """Checks that count messages exactly are for a contestant without a timer."""
-    for name, function in offered(features, mode, push_every_ms):
+    for name, function in offered(features, mode, push_every_ms, tls):
         if name not in deviations:
             yield name, function
 
 
-def offered(features, mode, push_every_ms):
+def offered(features, mode, push_every_ms, tls):
     yield "upgrade", check_upgrade
+    if tls:
+        yield "tls", check_tls
     yield "ping", check_ping
     if push_every_ms:
         if "timer" in features:
@@ -452,6 +483,7 @@ def main():
     parser.add_argument("--push-every-ms", type=int, default=0)
     parser.add_argument("--features", default=",".join(FEATURES), help="what it offers (default: everything)")
     parser.add_argument("--deviations", default="", help=f"of {', '.join(DEVIATIONS)}: what it is not held to")
+    parser.add_argument("--ca", metavar="FILE", help="it speaks TLS, with a certificate that this file (PEM) vouches for")
     arguments = parser.parse_args()
     features = arguments.features.split(",")
     if unknown := set(features) - set(FEATURES):
@@ -459,8 +491,12 @@ def main():
     deviations = tuple(word for word in arguments.deviations.split(",") if word)
     if unknown := set(deviations) - set(DEVIATIONS):
         parser.error(f"no such deviation: {', '.join(sorted(unknown))}; there are: {', '.join(DEVIATIONS)}")
-    crowd = Crowd([int(port) for port in arguments.ports.split(",")], arguments.host, deviations)
-    checks = list(checks_for(features, arguments.mode, arguments.push_every_ms, deviations))
+    try:
+        context = ssl.create_default_context(cafile=arguments.ca) if arguments.ca else None
+    except OSError as error:
+        parser.error(f"--ca {arguments.ca}: {error}; give the certificate that the contestant shows, in PEM")
+    crowd = Crowd([int(port) for port in arguments.ports.split(",")], arguments.host, deviations, context=context)
+    checks = list(checks_for(features, arguments.mode, arguments.push_every_ms, deviations, bool(context)))
     try:
         asyncio.run(
             check(crowd, arguments.connections, checks, lambda name, said: print(f"{name:<12} ok: {said}", flush=True))

@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 
 ARENA = Path(__file__).resolve().parent
 KINDS = ("websocket", "longpoll", "tcp", "held")
-FEATURES = ("push", "timer", "echo", "request")
+FEATURES = ("push", "timer", "echo", "request", "tls")
 DEVIATIONS = ("compression", "silence", "limits")
 PROCESSES = ("ports", "own", "one")
 BODIES = ("plain", "api")
@@ -47,7 +48,6 @@ class Contestant:
     needs_hint: str
     build: list
     build_seconds_max: int
-    start: list
     environment: dict
     processes: str
     start_seconds_max: int
@@ -59,6 +59,9 @@ class Contestant:
     socket_paths: dict
     broadcast: dict
     stats: dict
+    start: tuple = ()
+    start_tls: tuple = ()
+    descriptors_per_connection: int = 1
     version: str = ""
     version_command: tuple = ()
     version_pattern: str = ""
@@ -66,9 +69,43 @@ class Contestant:
     deviations: tuple = ()
     held: dict | None = None
 
+    def speaks_tls(self):
+        return "tls" in self.features
+
     def transports(self):
         """How it holds clients over HTTP."""
         return [name for name in TRANSPORTS if self.held and name in self.held]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What a contestant with TLS shows, as files in PEM."""
+
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def make(cls, folder):
+        """ECDSA P-256 for 127.0.0.1, which signs itself.
+
+        # Errors
+        `Unfit` where openssl is missing or fails.
+        """
+        pair = cls(Path(folder) / "certificate.pem", Path(folder) / "key.pem")
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        command += ["-subj", "/CN=arena", "-addext", "subjectAltName=IP:127.0.0.1"]
+        command += ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", str(pair.key), "-out", str(pair.certificate)]
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        except OSError as error:
+            raise Unfit(f"certificate: `openssl`: {error.strerror}; install openssl") from error
+        if done.returncode:
+            raise Unfit(f"certificate: `openssl req` ended with {done.returncode}: {last_words(done.stdout)}")
+        return pair
+
+    def context(self):
+        """A client that trusts this certificate alone."""
+        return ssl.create_default_context(cafile=self.certificate)
 
 
 @dataclass(frozen=True)
@@ -83,6 +120,7 @@ class Order:
     hold_ms: tuple = (30_000, 90_000)
     # How clients are held over HTTP; empty for WebSockets.
     held: str = ""
+    tls: "Pair | None" = None
     host: str = "127.0.0.1"
 
     def ports(self, contestant):
@@ -109,6 +147,8 @@ def load(path=ARENA / "arena.toml"):
 
 def parse(entry, manifest, directory):
     name = entry.get("name", "a contestant without a name")
+    if not entry.get("start") and not entry.get("start_tls"):
+        raise Unfit(f"arena.toml, {name}: `start` is missing")
     merged = dict(manifest["defaults"])
     if entry.get("language") in JVM_LANGUAGES:
         merged |= manifest["jvm"]
@@ -196,6 +236,13 @@ def all_descriptors():
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def http_connection(host, port, timeout_s, context=None):
+    """With TLS where there is a context for it."""
+    if context:
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
 class Running:
     """A contestant's processes, from a start to the end of the `with` block."""
 
@@ -234,7 +281,11 @@ class Running:
             "push_every_ms": self.order.push_every_ms,
             "heap_mb": heap["base_mb"] + -(-share * heap["per_1000_connections_mb"] // 1000),
             "myriad": myriad(),
-        }
+        } | ({"certificate": self.order.tls.certificate, "key": self.order.tls.key} if self.order.tls else {})
+
+    def command(self):
+        """What is started, with its placeholders."""
+        return (self.contestant.start_tls if self.order.tls else ()) or self.contestant.start
 
     def start(self, port):
         values = self.placeholders(port)
@@ -247,9 +298,12 @@ class Running:
             "PROCESSES": values["processes"],
             "HOLD_MIN_MS": self.order.hold_ms[0],
             "HOLD_MAX_MS": self.order.hold_ms[1],
-        } | {key: value.format(**values) for key, value in self.contestant.environment.items()}
+        }
+        if self.order.tls:
+            environment |= {"TLS_CERTIFICATE": values["certificate"], "TLS_KEY": values["key"]}
+        environment |= {key: value.format(**values) for key, value in self.contestant.environment.items()}
         said = tempfile.TemporaryFile()
-        command = [word.format(**values) for word in self.contestant.start]
+        command = [word.format(**values) for word in self.command()]
         try:
             process = subprocess.Popen(
                 command,
@@ -271,7 +325,7 @@ class Running:
             if (code := self.processes[place].poll()) is not None:
                 raise Unfit(f"start: it ended with {code}: {self.words(place)}")
             with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection(self.order.host, port, timeout=2)
+                connection = http_connection(self.order.host, port, 2, self.order.tls and self.order.tls.context())
                 try:
                     connection.request("GET", self.contestant.stats["path"])
                     if connection.getresponse().status == 200:

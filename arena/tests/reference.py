@@ -6,6 +6,7 @@ Slow and simple; no entrant of the arena. `python reference.py` obeys the contra
 import asyncio
 import json
 import os
+import ssl
 import sys
 
 from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
@@ -119,8 +120,8 @@ class Reference(Kept):
             self.ticks += 2 if self.fault == "skips ticks" else 1
             self.broadcast(b"tick %d" % self.ticks)
 
-    async def serve(self, port=0, push_every_ms=0):
-        server = await asyncio.start_server(self.handle, "127.0.0.1", port, limit=2 * BYTES_MAX)
+    async def serve(self, port=0, push_every_ms=0, context=None):
+        server = await asyncio.start_server(self.handle, "127.0.0.1", port, limit=2 * BYTES_MAX, ssl=context)
         if push_every_ms:
             self.ticking = asyncio.create_task(self.tick(push_every_ms))
         return server
@@ -131,9 +132,17 @@ def flush(protocol, writer):
         writer.writelines(data for data in protocol.data_to_send() if data)
 
 
+def secure(certificate, key):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
 async def main():
     reference = Reference(os.environ["MODE"] == "echo")
-    async with await reference.serve(int(os.environ["PORT"]), int(os.environ["PUSH_EVERY_MS"])) as server:
+    certificate = os.environ.get("TLS_CERTIFICATE")
+    context = secure(certificate, os.environ["TLS_KEY"]) if certificate else None
+    async with await reference.serve(int(os.environ["PORT"]), int(os.environ["PUSH_EVERY_MS"]), context) as server:
         await server.serve_forever()
 
 

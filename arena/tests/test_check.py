@@ -1,7 +1,9 @@
 """The checker passes a server that keeps the contract, and names each way of breaking it."""
 
 import asyncio
+import ssl
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -10,27 +12,28 @@ ARENA = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ARENA), str(ARENA / "tests")]
 
 import check  # noqa: E402
-from reference import Reference  # noqa: E402
+from contestants import Pair  # noqa: E402
+from reference import Reference, secure  # noqa: E402
 
 CONNECTIONS = 9
 
 
-def outcome(mode="push", push_every_ms=0, fault="", only=None, processes=1, deviations=()):
+def outcome(mode="push", push_every_ms=0, fault="", only=None, processes=1, deviations=(), server_tls=None, client_tls=None):
     """What the checker says of a reference server: (the checks that passed, the breach or None)."""
 
     async def run():
-        servers = [await Reference(mode == "echo", fault).serve(0, push_every_ms) for _ in range(processes)]
+        references = [Reference(mode == "echo", fault) for _ in range(processes)]
+        servers = [await reference.serve(0, push_every_ms, server_tls) for reference in references]
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         checks = [
             entry
-            for entry in check.checks_for(check.FEATURES, mode, push_every_ms, deviations)
+            for entry in check.checks_for(check.FEATURES, mode, push_every_ms, deviations, bool(client_tls))
             if only is None or entry[0] in ("upgrade", only)
         ]
         passed = []
         try:
-            await check.check(
-                check.Crowd(ports, deviations=deviations), CONNECTIONS, checks, lambda name, _: passed.append(name)
-            )
+            crowd = check.Crowd(ports, deviations=deviations, context=client_tls)
+            await check.check(crowd, CONNECTIONS, checks, lambda name, _: passed.append(name))
         except check.Broken as broken:
             return passed, str(broken)
         finally:
@@ -62,6 +65,33 @@ class KeptTest(unittest.TestCase):
         crowd = check.Crowd([1])
         with self.assertRaisesRegex(check.Broken, "upgrade: no WebSocket on port 1"):
             asyncio.run(check.check(crowd, 1, [("upgrade", check.check_upgrade)], None))
+
+
+class TlsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        pair = Pair.make(folder.name)
+        self.server, self.client = secure(pair.certificate, pair.key), pair.context()
+
+    def outcome(self, **options):
+        return outcome(server_tls=self.server, client_tls=self.client, **options)
+
+    def test_everything_goes_over_tls(self):
+        wanted = ["upgrade", "tls", "ping", "push", "burst", "silence", "disconnects", "request", "limits"]
+        self.assertEqual(self.outcome(), (wanted, None))
+
+    def test_an_older_version(self):
+        self.server.maximum_version = ssl.TLSVersion.TLSv1_2
+        self.assertEqual(self.outcome(only="tls"), (["upgrade"], "tls: connections speak TLSv1.2, not TLSv1.3"))
+
+    def test_a_certificate_of_somebody_else(self):
+        self.client = ssl.create_default_context()
+        self.assertRegex(self.outcome(only="tls")[1], "^upgrade: .*certificate verify failed")
+
+    def test_a_server_without_tls(self):
+        _, breach = outcome(client_tls=self.client, only="tls")
+        self.assertRegex(breach, "^upgrade: ")
 
 
 class PatienceTest(unittest.IsolatedAsyncioTestCase):

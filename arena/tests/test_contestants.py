@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import tempfile
 import unittest
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,10 @@ class ManifestTest(unittest.TestCase):
             running = Running(contestant, Order(26_000, 1_000, 2))
             for word in [*contestant.start, *contestant.environment.values()]:
                 self.assertNotIn("{", word.format(**running.placeholders(26_000)))
+            order = Order(26_000, 1_000, 2, tls=contestants.Pair(Path("certificate.pem"), Path("key.pem")))
+            running = Running(contestant, order)
+            for word in running.command():
+                self.assertNotIn("{", word.format(**running.placeholders(26_000)))
 
     def test_heap_grows_with_the_share_of_a_process(self):
         contestant = reference(heap={"base_mb": 100, "per_1000_connections_mb": 10})
@@ -112,6 +117,15 @@ class ManifestTest(unittest.TestCase):
     def test_an_unknown_feature_is_named(self):
         with self.assertRaisesRegex(Unfit, r"it: `features` is \['teleport'\]; it can be push, timer"):
             self.parse(features=["teleport"])
+
+    def test_a_run_with_tls_has_a_command_of_its_own_where_the_entry_has_one(self):
+        pair = contestants.Pair(Path("c"), Path("k"))
+        for tls, command in ((None, ["it"]), (pair, ["other", "{key}"])):
+            running = Running(self.parse(start_tls=["other", "{key}"]), Order(26_000, 10, tls=tls))
+            self.assertEqual(running.command(), command)
+        self.assertEqual(Running(self.parse(), Order(26_000, 10, tls=pair)).command(), ["it"])
+        with self.assertRaisesRegex(Unfit, "it: `start` is missing"):
+            self.parse(start=[])
 
     def test_an_own_pool_has_one_port(self):
         self.assertEqual(Order(26_000, 100, 3).ports(self.parse(processes="own")), [26_000])
@@ -157,16 +171,21 @@ class UnfitTest(unittest.TestCase):
 
 
 class SmokeTest(unittest.TestCase):
-    def run_one(self, contestant):
+    def run_one(self, contestant, pair=None):
         arguments = smoke.arguments(["--port", str(ports.reserve(2)), "--connections", "9"])
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            return smoke.run_one(contestant, arguments)
+            return smoke.run_one(contestant, arguments, pair)
 
     def test_a_contestant_from_build_to_stop(self):
         row = self.run_one(reference())
         self.assertEqual((row.reason, row.checks), ("", 14))
         self.assertGreater(row.resident_mb, 1)
+
+    def test_a_contestant_with_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            row = self.run_one(reference(), contestants.Pair.make(folder))
+        self.assertEqual((row.reason, row.checks), ("", 16))
 
     def test_a_failure_is_a_row_with_its_reason(self):
         row = self.run_one(reference(start=["sh", "-c", "echo 'out of luck'; exit 1"]))

@@ -45,6 +45,8 @@ pub(crate) struct CrowdOptions {
     pub(crate) connections: u64,
     /// Clients that speak HTTP; none for WebSockets.
     pub(crate) held: Option<HeldClients>,
+    /// The certificate that it trusts instead of the machine's CAs; none without TLS.
+    pub(crate) ca: Option<PathBuf>,
     pub(crate) load: Option<Load>,
 }
 
@@ -351,6 +353,9 @@ impl CrowdOptions {
         if let Some(held) = &self.held {
             command.extend(held.options());
         }
+        if let Some(ca) = &self.ca {
+            command.extend(["--ca".to_owned(), ca.display().to_string()]);
+        }
         command.extend(arguments(&format!(
             "--connections {} --live json --retries 2",
             self.connections
@@ -441,6 +446,7 @@ mod tests {
             targets: vec!["ws://a/".into(), "ws://b/".into()],
             connections: 5,
             held: None,
+            ca: None,
             load: Some(Load::Publish(Publish {
                 urls: vec!["http://a/x".into(), "http://b/x".into()],
                 body: Body::Plain,
@@ -459,11 +465,26 @@ mod tests {
     }
 
     #[test]
+    fn a_crowd_with_tls_trusts_the_certificate_of_the_run() {
+        let options = CrowdOptions {
+            targets: vec!["wss://a/".into()],
+            connections: 5,
+            held: None,
+            ca: Some("/t/certificate.pem".into()),
+            load: None,
+        };
+        let command = options.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
+        let begin = "m swarm wss://a/ --ca /t/certificate.pem --connections 5 ";
+        assert!(command.join(" ").starts_with(begin), "{command:?}");
+    }
+
+    #[test]
     fn echoes_end_with_the_crowd() {
         let options = CrowdOptions {
             targets: vec!["ws://a/echo".into()],
             connections: 5,
             held: None,
+            ca: None,
             load: Some(Load::Echo(PacedLoad {
                 rate_per_s: 0.5,
                 duration: Duration::from_secs(3),
@@ -484,6 +505,7 @@ mod tests {
             targets: vec!["ws://a/".into()],
             connections: 1,
             held: None,
+            ca: None,
             load: Some(Load::Request {
                 urls: vec!["http://a/request".into(), "http://b/request".into()],
                 connections: 64,
@@ -511,6 +533,7 @@ mod tests {
                 transport: Transport::LongPoll,
                 position: Some("X-Next=since".into()),
             }),
+            ca: None,
             load: Some(Load::PublishFor(
                 Publish {
                     urls: vec!["http://a/x".into()],

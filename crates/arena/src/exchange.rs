@@ -9,6 +9,7 @@ use crate::figures::Column;
 use crate::manifest::{Feature, WarmUp};
 use crate::scenario::{Attempt, Plan, Round, kinds};
 use crate::server::{Mode, Server, float};
+use crate::tls::Tls;
 use myriad_report::{Report, RoundTripReport};
 use myriad_units::counted;
 use std::time::Duration;
@@ -191,6 +192,7 @@ fn send(
         targets: server.targets(),
         connections: kind.clients(exchange),
         held: None,
+        ca: plan.tls.map(Tls::certificate),
         load: Some(kind.load(exchange, server)),
     };
     // A crowd that is held meanwhile has the other files.

@@ -241,6 +241,9 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
         rows.any(|row| row.summary(column).is_some())
     };
     lines.extend(settings.held.map(of_held));
+    if settings.tls {
+        lines.push(OF_TLS.to_owned());
+    }
     if measured(Column::PollAnswersPerS) {
         lines.push(format!(
             "Polls answered and asked again: a publication every {} for {}, so that a client that asks again is soon answered again. Answers that come while the crowd leaves are not counted.",
@@ -272,6 +275,9 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     }
     lines
 }
+
+/// What is different in a run with TLS.
+const OF_TLS: &str = "TLS: connections, publications and requests all go over TLS 1.3, with an ECDSA P-256 certificate that each client checks. No session is resumed, so setup has a full handshake for each connection. Memory and CPU are those of all processes, also of a proxy in front.";
 
 /// What is different for clients that are held over HTTP.
 fn of_held(transport: Transport) -> String {
@@ -358,6 +364,17 @@ mod tests {
         assert_eq!(ratio(&summary(None, 10.0)), None);
         assert_eq!(spread(&summary(None, 12.0)).as_deref(), Some("±20%"));
         assert_eq!(spread(&summary(None, 10_000.0)).as_deref(), Some("±>999%"));
+    }
+
+    #[test]
+    fn a_run_with_tls_says_so() {
+        let mut report = crate::report::example();
+        let says = |report: &Report| method(report).iter().any(|line| line.starts_with("TLS:"));
+        assert!(!says(&report));
+        report.settings.tls = true;
+        assert!(says(&report));
+        let verdict = crate::verdict::sentence(&report, str::to_owned);
+        assert!(verdict.contains("with 8 TLS connections each"), "{verdict}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::figures::Column;
 use crate::manifest::{Contestant, Transport};
 use crate::scenario::{Attempt, kinds};
 use crate::server::{Server, float};
+use crate::tls::Tls;
 use myriad_report::Report;
 use std::time::Duration;
 
@@ -50,6 +51,7 @@ pub(crate) fn rate(attempt: &mut Attempt<'_, '_>, server: &mut Server<'_>) -> Re
         targets: server.targets(),
         connections: plan.connections,
         held: clients(attempt.contestant, plan.held),
+        ca: plan.tls.map(Tls::certificate),
         load: Some(Load::PublishFor(publish, RATE_FOR)),
     };
     let crowd = Crowd::start(&options, &Files::of(plan.folder, "rate"), plan.guard)?;

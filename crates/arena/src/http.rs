@@ -1,5 +1,6 @@
 //! One small request to a contestant.
 
+use crate::tls::Tls;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -15,24 +16,42 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// `GET path`, on a connection of its own.
-pub(crate) fn ask(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
-    send(address, &format!("GET {path}"), "", patience)
+/// Where requests go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer<'a> {
+    pub(crate) address: SocketAddr,
+    /// None for a peer that speaks no TLS.
+    pub(crate) tls: Option<&'a Tls>,
 }
 
-/// Creates a stream of text: `PUT path`, on a connection of its own.
-pub(crate) fn create(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
-    let headers = "Content-Type: text/plain\r\nContent-Length: 0\r\n";
-    send(address, &format!("PUT {path}"), headers, patience)
+impl Peer<'_> {
+    /// `GET path`, on a connection of its own.
+    pub(crate) fn ask(self, path: &str, patience: Duration) -> io::Result<Answer> {
+        self.send(&format!("GET {path}"), "", patience)
+    }
+
+    /// Creates a stream of text: `PUT path`, on a connection of its own.
+    pub(crate) fn create(self, path: &str, patience: Duration) -> io::Result<Answer> {
+        let headers = "Content-Type: text/plain\r\nContent-Length: 0\r\n";
+        self.send(&format!("PUT {path}"), headers, patience)
+    }
+
+    fn send(self, line: &str, headers: &str, patience: Duration) -> io::Result<Answer> {
+        let address = self.address;
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        let request =
+            format!("{line} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+        match self.tls {
+            Some(tls) => exchange(tls.wrap(stream, address)?, &request),
+            None => exchange(stream, &request),
+        }
+    }
 }
 
-fn send(address: SocketAddr, line: &str, headers: &str, patience: Duration) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    // In one write: a server that answers after the first of several pieces and closes sends a reset.
-    let request =
-        format!("{line} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+/// Sends in one write: a server that answers after the first of several pieces and closes sends a reset.
+fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Answer> {
     stream.write_all(request.as_bytes())?;
     read(stream)
 }

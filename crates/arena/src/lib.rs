@@ -3,7 +3,7 @@
 //! [`load`] reads the manifest (`arena/arena.toml`). It says how a contestant is built, started, warmed up, asked for
 //! its memory and stopped. [`run`] takes each through the same scenario, in another order each round: crowd up, idle,
 //! pushes, requests, crowd down, and echoes. With [`Options::held`] the clients speak HTTP: long polls or server-sent
-//! events. The crowd is `myriad swarm`, a child process whose report is read back.
+//! events. With [`Options::tls`] everything goes over TLS. The crowd is `myriad swarm`, a child process whose report is read back.
 //! CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and [`html`] show
 //! the [`Report`].
 //!
@@ -34,6 +34,7 @@ mod scenario;
 mod server;
 mod surface;
 mod table;
+mod tls;
 mod verdict;
 
 pub use crowd::Arrival;

@@ -9,6 +9,7 @@ use crate::placeholders::{self, UnknownPlaceholder, Values};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -68,6 +69,8 @@ pub(crate) enum Feature {
     Timer,
     Echo,
     Request,
+    /// All of it over TLS, in a run with that.
+    Tls,
 }
 
 /// How a contestant becomes several processes.
@@ -234,13 +237,20 @@ pub struct Contestant {
     pub(crate) needs_hint: String,
     pub(crate) build: Vec<Vec<String>>,
     pub(crate) build_seconds_max: u64,
+    /// Empty if it takes part only with TLS.
+    #[serde(default)]
     pub(crate) start: Vec<String>,
+    /// Instead of `start` in a run with TLS; empty if it is the same.
+    #[serde(default)]
+    pub(crate) start_tls: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) processes: Processes,
     pub(crate) start_seconds_max: u64,
     pub(crate) stop_signal: StopSignal,
     pub(crate) stop_seconds_max: u64,
     pub(crate) descriptors_spare: u64,
+    #[serde(default = "one")]
+    pub(crate) descriptors_per_connection: NonZeroU64,
     pub(crate) heap: Heap,
     pub(crate) warm_up: WarmUp,
     pub(crate) memory: Option<HeapQuery>,
@@ -250,15 +260,35 @@ pub struct Contestant {
     pub(crate) held: Option<Held>,
 }
 
+fn one() -> NonZeroU64 {
+    NonZeroU64::MIN
+}
+
 impl Contestant {
     pub(crate) fn offers(&self, feature: Feature) -> bool {
         self.features.contains(&feature)
     }
 
-    /// Whether it takes part in a run with WebSockets, plain connections, or held requests without an answer.
+    /// Whether it takes part in a run with WebSockets, plain connections, or held requests without an answer; all of it
+    /// without TLS.
     #[must_use]
-    pub fn takes_part_without_held(&self) -> bool {
-        self.kind != Kind::Held
+    pub fn takes_part_in_plain_runs(&self) -> bool {
+        self.kind != Kind::Held && !self.start.is_empty()
+    }
+
+    /// Whether it takes part in a run with TLS.
+    #[must_use]
+    pub fn speaks_tls(&self) -> bool {
+        self.offers(Feature::Tls)
+    }
+
+    /// The command of one process.
+    pub(crate) fn start_command(&self, tls: bool) -> &[String] {
+        if tls && !self.start_tls.is_empty() {
+            &self.start_tls
+        } else {
+            &self.start
+        }
     }
 
     /// Whether it serves clients that are held over HTTP in this way.
@@ -375,8 +405,15 @@ fn check(contestant: &Contestant) -> Result<(), (String, String)> {
     if name.is_empty() || !name.chars().all(plain) {
         return wrong("name", "must be of letters, digits, `-`, `_` and `.`");
     }
-    if contestant.start.is_empty() {
+    if contestant.start.is_empty() && contestant.start_tls.is_empty() {
         return wrong("start", "must have at least the name of a program");
+    }
+    let tls = contestant.speaks_tls();
+    if tls && contestant.kind != Kind::Websocket {
+        return wrong("features", "`tls` is for kind `websocket` only");
+    }
+    if !tls && !contestant.start_tls.is_empty() {
+        return wrong("start_tls", "must be given together with the feature `tls`");
     }
     if contestant.build.iter().any(Vec::is_empty) {
         return wrong(
@@ -396,15 +433,21 @@ fn check(contestant: &Contestant) -> Result<(), (String, String)> {
     if let Some((key, problem)) = contestant.held.as_ref().and_then(|held| held.check().err()) {
         return wrong(key, problem);
     }
-    let values = Values::example();
+    let (values, with_tls) = (Values::example(), Values::example_with_tls());
     let known = |key: &str, words: &mut dyn Iterator<Item = &String>| {
+        let values = if key == "start_tls" {
+            &with_tls
+        } else {
+            &values
+        };
         for word in words {
-            placeholders::fill(word, &values)
+            placeholders::fill(word, values)
                 .map_err(|error: UnknownPlaceholder| (key.to_owned(), error.to_string()))?;
         }
         Ok::<(), (String, String)>(())
     };
     known("start", &mut contestant.start.iter())?;
+    known("start_tls", &mut contestant.start_tls.iter())?;
     known("environment", &mut contestant.environment.values())?;
     if let Some(memory) = &contestant.memory {
         known("memory", &mut memory.prepare.iter().chain(&memory.used))?;

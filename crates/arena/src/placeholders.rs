@@ -23,7 +23,7 @@ impl Values {
         self
     }
 
-    /// All names, to check a text against.
+    /// All names of a run without TLS, to check a text against.
     pub(crate) fn example() -> Self {
         let names = [
             "host",
@@ -37,6 +37,11 @@ impl Values {
             "pid",
         ];
         Self::new(names.map(|name| (name, "0".to_owned())))
+    }
+
+    /// All names of a run with TLS.
+    pub(crate) fn example_with_tls() -> Self {
+        Self::example().with("certificate", "0").with("key", "0")
     }
 
     fn value(&self, name: &str) -> Option<&str> {

@@ -125,6 +125,9 @@ pub struct Settings {
     pub largest_max: Option<u64>,
     /// How the crowd was held over HTTP; none for WebSockets, and in reports of earlier versions.
     pub held: Option<Transport>,
+    /// Whether everything went over TLS; not in reports of earlier versions, whose runs had none.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 /// One contestant.
@@ -241,6 +244,7 @@ pub(crate) fn example() -> Report {
             request_duration_s: 5.0,
             largest_max: None,
             held: None,
+            tls: false,
         },
         contestants: vec![quick, slow, broken],
     };
@@ -257,6 +261,10 @@ mod tests {
         let written = serde_json::to_value(example()).unwrap();
         let read = Report::from_json(&written.to_string()).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), written);
+        // As a version without it wrote it.
+        let mut older = written;
+        older["settings"].as_object_mut().unwrap().remove("tls");
+        assert!(!Report::from_json(&older.to_string()).unwrap().settings.tls);
     }
 
     #[test]

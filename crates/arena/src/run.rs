@@ -7,6 +7,7 @@ use crate::manifest::{Contestant, Kind, Transport};
 use crate::report::{Machine, PROGRAM, Report, Row, Settings};
 use crate::scenario::Plan;
 use crate::server::processes_for;
+use crate::tls::{Tls, TlsError};
 use myriad_report::EXIT_INTERRUPTED;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Write};
@@ -48,6 +49,8 @@ pub struct Options {
     pub largest_max: Option<u64>,
     /// A crowd that is held over HTTP instead of one of WebSockets. Contestants that do not hold such clients fail.
     pub held: Option<Transport>,
+    /// Whether everything goes over TLS. Contestants without it fail.
+    pub tls: bool,
 }
 
 /// The run itself failed, not a contestant.
@@ -56,6 +59,9 @@ pub enum ArenaError {
     /// Signals cannot be watched.
     #[error("signals cannot be watched: {0}")]
     Signals(io::Error),
+    /// There is no certificate for a run with TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The folder for the crowd's reports cannot be made.
     #[error("cannot make a folder for the crowd's reports, {}: {source}", path.display())]
     Folder {
@@ -89,6 +95,7 @@ pub fn run(
         .map_err(ArenaError::Signals)?;
     }
     let folder = Scratch::new()?;
+    let tls = options.tls.then(Tls::new).transpose()?;
     let guard = Guard {
         myriad: &options.myriad,
         interrupted: &interrupted,
@@ -107,6 +114,7 @@ pub fn run(
         request: options.request,
         port: options.port,
         held: options.held,
+        tls: tls.as_ref(),
         folder: &folder.0,
         guard,
     };
@@ -202,6 +210,7 @@ impl Run<'_> {
                 request_duration_s: self.plan.request.duration.as_secs_f64(),
                 largest_max: self.options.largest_max,
                 held: self.options.held,
+                tls: self.options.tls,
             },
             contestants,
         };

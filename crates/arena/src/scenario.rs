@@ -8,6 +8,7 @@ use crate::guard::Guard;
 use crate::held;
 use crate::manifest::{Contestant, Feature, Transport};
 use crate::server::{Mode, Server, Start, float};
+use crate::tls::Tls;
 use myriad_report::{PushReport, Report};
 use myriad_units::counted;
 use myriad_usage::Memory;
@@ -40,6 +41,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) port: u16,
     /// How the crowd is held over HTTP; none for WebSockets.
     pub(crate) held: Option<Transport>,
+    /// None without TLS.
+    pub(crate) tls: Option<&'a Tls>,
     /// For the crowd's reports.
     pub(crate) folder: &'a Path,
     pub(crate) guard: Guard<'a>,
@@ -66,6 +69,7 @@ impl<'a> Attempt<'a, '_> {
             connections: self.plan.connections,
             mode,
             held: self.plan.held,
+            tls: self.plan.tls,
         };
         Server::start(self.contestant, start, self.plan.guard)
     }
@@ -183,6 +187,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
             targets: self.server.targets(),
             connections,
             held: held::clients(self.attempt.contestant, self.attempt.plan.held),
+            ca: self.attempt.plan.tls.map(Tls::certificate),
             load: publish.map(Load::Publish),
         };
         let files = Files::of(self.attempt.plan.folder, "crowd");

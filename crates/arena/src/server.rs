@@ -4,10 +4,11 @@ use crate::build::output;
 use crate::failure::{Failure, Phase};
 use crate::failure_text;
 use crate::guard::Guard;
-use crate::http;
+use crate::http::Peer;
 use crate::manifest::{Broadcast, Contestant, Processes, Stats, StopSignal, Transport};
 use crate::placeholders::{Values, fill};
 use crate::surface::Surface;
+use crate::tls::Tls;
 use myriad_demo::process::{Launch, Output, Process};
 use myriad_usage::Memory;
 use rustix::process::{Resource, Signal, getrlimit};
@@ -31,12 +32,14 @@ const HOLD_MS: [&str; 2] = ["30000", "90000"];
 
 /// How the processes are to be started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Start {
+pub(crate) struct Start<'a> {
     pub(crate) port: u16,
     pub(crate) connections: u64,
     pub(crate) mode: Mode,
     /// How its clients are held over HTTP; none for WebSockets.
     pub(crate) held: Option<Transport>,
+    /// What the ports speak TLS with; none without TLS.
+    pub(crate) tls: Option<&'a Tls>,
 }
 
 /// What the server does with messages from clients.
@@ -67,6 +70,7 @@ pub(crate) fn descriptors_max() -> u64 {
 pub(crate) fn processes_for(contestant: &Contestant, connections: u64) -> u64 {
     let each = descriptors_max()
         .saturating_sub(contestant.descriptors_spare)
+        .div_euclid(contestant.descriptors_per_connection.get())
         .max(1);
     match contestant.processes {
         Processes::One => 1,
@@ -84,6 +88,7 @@ pub(crate) struct Server<'a> {
     count: u64,
     ports: Vec<u16>,
     surface: Surface<'a>,
+    tls: Option<&'a Tls>,
     pub(crate) ready_s: f64,
 }
 
@@ -91,7 +96,7 @@ impl<'a> Server<'a> {
     /// Starts all processes and waits until each answers.
     pub(crate) fn start(
         contestant: &'a Contestant,
-        start: Start,
+        start: Start<'a>,
         guard: Guard<'a>,
     ) -> Result<Self, Failure> {
         let count = processes_for(contestant, start.connections);
@@ -108,6 +113,7 @@ impl<'a> Server<'a> {
             count,
             ports,
             surface: Surface::of(contestant, start.mode, start.held)?,
+            tls: start.tls,
             ready_s: 0.0,
         };
         for &port in &server.ports {
@@ -130,7 +136,9 @@ impl<'a> Server<'a> {
         };
         for &port in &self.ports {
             let refused = |why: String| Failure::Start(format!("PUT {path} on port {port} {why}"));
-            let answer = http::create(address(port), path, STATS_PATIENCE)
+            let answer = self
+                .peer(port)
+                .create(path, STATS_PATIENCE)
                 .map_err(|error| refused(format!("was not answered: {error}")))?;
             if !matches!(answer.status, 200 | 201) {
                 return Err(refused(format!("was answered with {}", answer.status)));
@@ -139,8 +147,15 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
+    fn peer(&self, port: u16) -> Peer<'a> {
+        Peer {
+            address: address(port),
+            tls: self.tls,
+        }
+    }
+
     fn wait_until_ready(&mut self, index: usize, deadline: Instant) -> Result<(), Failure> {
-        let address = address(self.ports[index]);
+        let peer = self.peer(self.ports[index]);
         let path = &self.contestant.stats.path;
         loop {
             if self.guard.interrupted() {
@@ -151,13 +166,14 @@ impl<'a> Server<'a> {
                 let said = failure_text::of(process);
                 return Err(Failure::Start(format!("it ended ({status}): {said}")));
             }
-            if http::ask(address, path, READY_PATIENCE).is_ok_and(|answer| answer.status == 200) {
+            let answer = peer.ask(path, READY_PATIENCE);
+            if answer.is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
             }
             if Instant::now() > deadline {
                 return Err(Failure::Start(format!(
                     "GET {path} on port {} unanswered after {} s: {}",
-                    address.port(),
+                    peer.address.port(),
                     self.contestant.start_seconds_max,
                     failure_text::of(process)
                 )));
@@ -194,8 +210,10 @@ impl<'a> Server<'a> {
         self.urls("http", "/request")
     }
 
+    /// `scheme` is that of a server without TLS.
     fn urls(&self, scheme: &str, path: &str) -> Vec<String> {
-        let url = |port: &u16| format!("{scheme}://{}{path}", address(*port));
+        let secure = if self.tls.is_some() { "s" } else { "" };
+        let url = |port: &u16| format!("{scheme}{secure}://{}{path}", address(*port));
         self.ports.iter().map(url).collect()
     }
 
@@ -274,7 +292,9 @@ impl<'a> Server<'a> {
         let mut total = 0;
         for port in &self.ports {
             let path = &self.stats().path;
-            let answer = http::ask(address(*port), path, STATS_PATIENCE)
+            let answer = self
+                .peer(*port)
+                .ask(path, STATS_PATIENCE)
                 .map_err(|error| broken(port, format!("was not answered: {error}")))?;
             if answer.status != 200 {
                 return Err(broken(port, format!("was answered with {}", answer.status)));
@@ -350,7 +370,7 @@ impl<'a> Server<'a> {
 
 fn launch(
     contestant: &Contestant,
-    start: Start,
+    start: Start<'_>,
     count: u64,
     port: u16,
     guard: Guard<'_>,
@@ -365,9 +385,16 @@ fn launch(
         ("connections", share.to_string()),
         ("processes", count.to_string()),
     ];
-    let values = Values::new(variables.clone())
+    let mut values = Values::new(variables.clone())
         .with("heap_mb", contestant.heap.megabytes(share))
         .with("myriad", guard.myriad.display());
+    let pair = start.tls.map(|tls| {
+        let files = [("certificate", tls.certificate()), ("key", tls.key())];
+        files.map(|(name, file)| (name, file.display().to_string()))
+    });
+    for (name, file) in pair.iter().flatten() {
+        values = values.with(name, file);
+    }
     let filled = |word: &String| fill(word, &values).expect("checked when the manifest was read");
     let mut environment: BTreeMap<String, String> = variables
         .into_iter()
@@ -375,9 +402,15 @@ fn launch(
         .collect();
     environment.insert(text("HOLD_MIN_MS"), text(HOLD_MS[0]));
     environment.insert(text("HOLD_MAX_MS"), text(HOLD_MS[1]));
+    let files = pair.into_iter().flatten();
+    environment.extend(files.map(|(name, file)| (format!("TLS_{}", name.to_uppercase()), file)));
     let own = contestant.environment.iter();
     environment.extend(own.map(|(name, value)| (name.clone(), filled(value))));
-    let command: Vec<String> = contestant.start.iter().map(filled).collect();
+    let command: Vec<String> = contestant
+        .start_command(start.tls.is_some())
+        .iter()
+        .map(filled)
+        .collect();
     let launch = Launch {
         through: guard.through(),
         folder: Some(&contestant.folder),

@@ -107,12 +107,12 @@ fn of_rounds(report: &Report, pieces: &mut Vec<Piece>) -> bool {
         &if contestants == 1 {
             format!(
                 "with {}, ",
-                counted(report.settings.connections, "connection")
+                connections(report, report.settings.connections)
             )
         } else {
             format!(
                 "of {contestants} contestants with {} each, ",
-                counted(report.settings.connections, "connection")
+                connections(report, report.settings.connections)
             )
         },
     );
@@ -131,6 +131,15 @@ fn of_rounds(report: &Report, pieces: &mut Vec<Piece>) -> bool {
         push(pieces, &format!(" {verb} {}", list(what)));
     }
     true
+}
+
+fn connections(report: &Report, count: u64) -> String {
+    let what = if report.settings.tls {
+        "TLS connection"
+    } else {
+        "connection"
+    };
+    counted(count, what)
 }
 
 /// The contestants whose median equals the best one, and that median. None if no contestant has a figure, or one of
@@ -179,7 +188,7 @@ fn of_largest(report: &Report, pieces: &mut Vec<Piece>) -> bool {
         pieces,
         &format!(
             "the largest crowd was {}, held by ",
-            counted(most, "connection")
+            connections(report, most)
         ),
     );
     names(&rows.collect::<Vec<_>>(), pieces);

@@ -36,6 +36,8 @@ stats = { path = "/metrics", pattern = '(?m)^myriad_connections (\d+)' }
 
 const SERVE: &str = r#"["{myriad}", "serve", "--dev", "--listen", "{host}:{port}", "--drain", "0s", "--driver", "epoll"]"#;
 
+const SERVE_TLS: &str = r#"["{myriad}", "serve", "--dev", "--listen", "{host}:0", "--tls-listen", "{host}:{port}", "--tls-certificate", "{certificate}", "--tls-key", "{key}", "--drain", "0s", "--driver", "epoll"]"#;
+
 /// Serves until ten connections are established, and is gone then.
 const DIE: &str = r#"
 "$1" serve --dev --listen "127.0.0.1:$PORT" --driver epoll &
@@ -438,6 +440,12 @@ fn bad_arguments_say_what_there_is() {
         (&["--held", "udp"], "long-poll or sse"),
         (&["--held", "sse", "--only", "good"], "with --held sse"),
         (&["--held", "sse"], "no contestant"),
+        (
+            &["--tls", "--only", "good"],
+            "`good` takes no part with --tls: its entry in arena.toml is for runs without --tls and --held; nobody",
+        ),
+        (&["--tls"], "--list` shows who"),
+        (&["--tls", "--held", "sse"], "cannot be used with"),
     ] {
         let output = arena.run(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -446,5 +454,57 @@ fn bad_arguments_say_what_there_is() {
     }
     let list = arena.run(&["--list"]);
     assert!(list.status.success());
-    assert!(String::from_utf8_lossy(&list.stdout).starts_with("good "));
+    let listed = String::from_utf8_lossy(&list.stdout);
+    let words: Vec<&str> = listed.split_whitespace().collect();
+    assert_eq!(words, ["good", "c", "websocket", "plain", "<good>"]);
+}
+
+#[test]
+fn a_crowd_with_tls_is_measured_like_one_without() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let tls = "features = [\"push\", \"echo\", \"tls\"]\n";
+    let entries = contestant("good", SERVE, &format!("{tls}start_tls = {SERVE_TLS}"))
+        // It takes the variables for nothing, and speaks plain HTTP at the port.
+        + &contestant("deaf", SERVE, &format!("{tls}start_seconds_max = 1"))
+        + &contestant("plain", SERVE, "");
+    let arena = Arena::new("tls", &entries);
+    let list = arena.run(&["--list"]);
+    let listed = String::from_utf8_lossy(&list.stdout).into_owned();
+    let runs = |name: &str| {
+        let mut lines = listed.lines();
+        lines
+            .find(|line| line.starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(runs("good").contains("plain tls"), "{listed}");
+    assert!(!runs("plain").contains("tls"), "{listed}");
+
+    let (output, _, markdown) = arena.run_with_pages(&["--tls"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let report = arena.report();
+    assert_eq!(report["settings"]["tls"], true);
+    let rows = report["contestants"].as_array().unwrap();
+    let [good, deaf] = &rows[..] else {
+        panic!("two take part: {rows:?}");
+    };
+    assert_eq!(good["ok"], true, "{said}");
+    for key in ["setup_per_s", "push_last_ms", "echo_per_s"] {
+        assert!(good[key].as_f64() > Some(0.0), "{key}: {good}");
+    }
+    check_difference(good, "user_bytes_per_connection");
+    let reason = deaf["reason"].as_str().unwrap();
+    assert!(reason.contains("unanswered after 1 s"), "{reason}");
+    for shown in [
+        text(&markdown),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+    ] {
+        assert!(shown.contains("TLS: connections"), "{shown}");
+    }
+
+    let only = arena.run(&["--tls", "--only", "plain"]);
+    let said = String::from_utf8_lossy(&only.stderr);
+    assert_eq!(only.status.code(), Some(104), "{said}");
+    assert!(said.contains("these do: good, deaf"), "{said}");
 }

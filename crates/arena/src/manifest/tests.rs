@@ -73,7 +73,7 @@ fn clients_are_held_at_their_own_paths_and_counted_there() {
     let contestant = read_one(lines).unwrap();
     assert!(contestant.holds(Transport::LongPoll) && !contestant.holds(Transport::Sse));
     assert!(
-        !contestant.takes_part_without_held() && read_one("").unwrap().takes_part_without_held()
+        !contestant.takes_part_in_plain_runs() && read_one("").unwrap().takes_part_in_plain_runs()
     );
     let held = Surface::of(&contestant, Mode::Push, Some(Transport::LongPoll)).unwrap();
     assert_eq!(
@@ -97,6 +97,41 @@ fn clients_are_held_at_their_own_paths_and_counted_there() {
 }
 
 #[test]
+fn a_run_with_tls_has_a_command_of_its_own_where_the_entry_has_one() {
+    let same = read_one("features = [\"push\", \"tls\"]").unwrap();
+    assert!(same.speaks_tls() && same.takes_part_in_plain_runs());
+    assert_eq!(same.start_command(true), ["x"]);
+    let lines = "features = [\"tls\"]\nstart = [\"x\"]\nstart_tls = [\"y\", \"{key}\"]";
+    let other = read_one(lines).unwrap();
+    assert_eq!(other.start_command(true), ["y", "{key}"]);
+    assert_eq!(other.start_command(false), ["x"]);
+    let only = read_one("features = [\"tls\"]\nstart_tls = [\"y\"]").unwrap();
+    assert!(only.speaks_tls() && !only.takes_part_in_plain_runs());
+    assert!(!read_one("").unwrap().speaks_tls());
+}
+
+#[test]
+fn a_contestant_with_two_descriptors_for_a_connection_has_more_processes() {
+    use crate::server::processes_for;
+    let connections = 10 * crate::server::descriptors_max();
+    let lines = "descriptors_spare = 0\ndescriptors_per_connection = 2";
+    assert_eq!(processes_for(&read_one(lines).unwrap(), connections), 20);
+    assert_eq!(
+        processes_for(&read_one("descriptors_spare = 0").unwrap(), connections),
+        10
+    );
+}
+
+/// An entry with these lines is refused, with its name, the key and a word of what is wrong.
+#[track_caller]
+fn expect_named(lines: &str, name: &str, key: &str, hint: &str) {
+    let error = read_one(lines).unwrap_err().to_string();
+    let begin = format!("arena.toml, {name}: `{key}`: ");
+    assert!(error.starts_with(&begin), "{lines}: {error}");
+    assert!(error.contains(hint), "{lines}: {error}");
+}
+
+#[test]
 fn a_key_held_that_cannot_be_used_is_named() {
     for (lines, key, hint) in [
         ("kind = \"held\"", "held", "kind `held`"),
@@ -111,12 +146,7 @@ fn a_key_held_that_cannot_be_used_is_named() {
             "`stream`",
         ),
     ] {
-        let error = read_one(lines).unwrap_err().to_string();
-        assert!(
-            error.starts_with(&format!("arena.toml, a: `{key}`: ")),
-            "{lines}: {error}"
-        );
-        assert!(error.contains(hint), "{lines}: {error}");
+        expect_named(lines, "a", key, hint);
     }
 }
 
@@ -180,17 +210,36 @@ fn every_bad_key_is_named_with_its_contestant() {
         ("title = 7", "title", "7"),
         (nested, "memory.used_unit", "KiB"),
     ] {
-        let error = read_one(lines).unwrap_err().to_string();
-        let name = if lines.starts_with("name") {
-            "a/b"
-        } else {
-            "a"
-        };
-        assert!(
-            error.starts_with(&format!("arena.toml, {name}: `{key}`: ")),
-            "{lines}: {error}"
-        );
-        assert!(error.contains(hint), "{lines}: {error}");
+        let is_named = lines.starts_with("name");
+        expect_named(lines, if is_named { "a/b" } else { "a" }, key, hint);
+    }
+}
+
+#[test]
+fn a_key_of_runs_with_tls_that_cannot_be_used_is_named() {
+    for (lines, key, hint) in [
+        (
+            "start = [\"x\"]\nstart_tls = [\"y\"]",
+            "start_tls",
+            "feature `tls`",
+        ),
+        (
+            "features = [\"tls\"]\nstart = [\"x\", \"{key}\"]",
+            "start",
+            "{key}",
+        ),
+        (
+            "features = [\"tls\"]\nkind = \"tcp\"",
+            "features",
+            "kind `websocket`",
+        ),
+        (
+            "descriptors_per_connection = 0",
+            "descriptors_per_connection",
+            "nonzero",
+        ),
+    ] {
+        expect_named(lines, "a", key, hint);
     }
 }
 
@@ -232,7 +281,7 @@ fn the_manifest_of_the_arena_is_whole() {
     let own: Vec<_> = everybody
         .iter()
         .filter(|contestant| contestant.name.starts_with("myriad"))
-        .map(|contestant| contestant.processes)
+        .map(|contestant| (contestant.processes, contestant.speaks_tls()))
         .collect();
-    assert_eq!(own, [Processes::One; 2]);
+    assert_eq!(own, [(Processes::One, true); 2]);
 }

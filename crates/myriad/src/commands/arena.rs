@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
     /// A crowd that is held over HTTP, long-poll or sse, on the contestants that hold such clients [default: WebSockets]
     #[arg(long, value_name = "TRANSPORT", conflicts_with = "largest")]
     held: Option<Transport>,
+    /// Everything over TLS 1.3, on the contestants that speak it; the certificate is made for the run
+    #[arg(long, conflicts_with = "held")]
+    tls: bool,
     /// Do not build; use what is built already [default: build]
     #[arg(long)]
     no_build: bool,
@@ -72,11 +75,11 @@ pub(crate) struct Arguments {
     /// The folder of the contestants and their manifest, arena.toml
     #[arg(long, value_name = "DIR", default_value = "arena")]
     arena: PathBuf,
-    /// List the contestants and do nothing else
+    /// List the contestants, with the runs that each takes part in, and do nothing else
     #[arg(long)]
     list: bool,
     /// Show the report in this file, as --json wrote it, and run nothing [default: run]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "largest", "held", "no_build", "list", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "largest", "held", "tls", "no_build", "list", "json"])]
     from: Option<PathBuf>,
     /// Write everything that was measured to this file [default: not written]
     #[arg(long, value_name = "FILE")]
@@ -147,7 +150,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(contestants) => contestants,
         Err(error) => return bad_arguments(&error.to_string()),
     };
-    let contestants = match chosen(contestants, &arguments.only, arguments.held) {
+    let crowd = CrowdKind::of(arguments);
+    let contestants = match chosen(contestants, &arguments.only, crowd) {
         Ok(contestants) => contestants,
         Err(why) => return bad_arguments(&why),
     };
@@ -187,6 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         build: !arguments.no_build,
         largest_max: arguments.largest,
         held: arguments.held,
+        tls: arguments.tls,
     };
     if cfg!(debug_assertions) {
         say(
@@ -199,10 +204,80 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// What the clients of a run speak, which decides who can take part.
+#[derive(Clone, Copy, Debug)]
+enum CrowdKind {
+    Plain,
+    Tls,
+    Held(Transport),
+    /// Nobody runs: all are listed.
+    Any,
+}
+
+impl CrowdKind {
+    /// All that there are, in the order of a list.
+    const RUNS: [Self; 4] = [
+        Self::Plain,
+        Self::Tls,
+        Self::Held(Transport::LongPoll),
+        Self::Held(Transport::Sse),
+    ];
+
+    fn of(arguments: &Arguments) -> Self {
+        match arguments.held {
+            Some(transport) => Self::Held(transport),
+            None if arguments.tls => Self::Tls,
+            None if arguments.list => Self::Any,
+            None => Self::Plain,
+        }
+    }
+
+    fn fits(self, contestant: &Contestant) -> bool {
+        match self {
+            Self::Plain => contestant.takes_part_in_plain_runs(),
+            Self::Tls => contestant.speaks_tls(),
+            Self::Held(transport) => contestant.holds(transport),
+            Self::Any => true,
+        }
+    }
+
+    /// In a list.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Tls => "tls",
+            Self::Held(transport) => transport.name(),
+            Self::Any => "any",
+        }
+    }
+
+    /// How the command line asks for it.
+    fn flags(self) -> String {
+        match self {
+            Self::Plain | Self::Any => "without --tls and --held".to_owned(),
+            Self::Tls => "with --tls".to_owned(),
+            Self::Held(transport) => format!("with --held {}", transport.name()),
+        }
+    }
+
+    /// Why a contestant cannot take part, as its manifest says it.
+    fn why_unfit(self, contestant: &Contestant) -> String {
+        let others: Vec<String> = Self::RUNS
+            .into_iter()
+            .filter(|other| other.fits(contestant))
+            .map(Self::flags)
+            .collect();
+        format!(
+            "its entry in arena.toml is for runs {}",
+            others.join(" and ")
+        )
+    }
+}
+
 fn chosen(
     contestants: Vec<Contestant>,
     only: &[String],
-    held: Option<Transport>,
+    crowd: CrowdKind,
 ) -> Result<Vec<Contestant>, String> {
     let names: Vec<&str> = contestants.iter().map(|one| one.name.as_str()).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
@@ -212,26 +287,23 @@ fn chosen(
         ));
     }
     let wanted = |one: &Contestant| only.contains(&one.name);
-    let fits = |one: &Contestant| {
-        held.map_or_else(
-            || one.takes_part_without_held(),
-            |transport| one.holds(transport),
-        )
-    };
+    let fits = |one: &Contestant| crowd.fits(one);
     if let Some(unfit) = contestants.iter().find(|one| wanted(one) && !fits(one)) {
-        let holding: Vec<&str> = contestants
+        let fitting: Vec<&str> = contestants
             .iter()
             .filter(|one| fits(one))
             .map(|one| one.name.as_str())
             .collect();
+        let instead = if fitting.is_empty() {
+            "nobody of this manifest does".to_owned()
+        } else {
+            format!("these do: {}", fitting.join(", "))
+        };
         return Err(format!(
-            "--only: `{}` takes no part {}; these do: {}",
+            "--only: `{}` takes no part {}: {}; {instead}",
             unfit.name,
-            held.map_or_else(
-                || "without --held".to_owned(),
-                |transport| format!("with --held {}", transport.name())
-            ),
-            holding.join(", ")
+            crowd.flags(),
+            crowd.why_unfit(unfit)
         ));
     }
     let chosen: Vec<Contestant> = contestants
@@ -239,15 +311,25 @@ fn chosen(
         .filter(|one| fits(one) && (only.is_empty() || wanted(one)))
         .collect();
     if chosen.is_empty() {
-        return Err("no contestant of the manifest takes part in such a run".to_owned());
+        return Err(format!(
+            "no contestant of the manifest takes part in a run {}; `myriad arena --list` shows who can do what",
+            crowd.flags()
+        ));
     }
     Ok(chosen)
 }
 
+/// A row for each: also the runs that it takes part in.
 fn list(contestants: &[Contestant]) -> ExitCode {
-    let mut table = Table::new(&[Column::TEXT; 4]);
+    let mut table = Table::new(&[Column::TEXT; 5]);
     for one in contestants {
-        table.row([&one.name, &one.language, one.kind_name(), &one.title]);
+        let runs: Vec<&str> = CrowdKind::RUNS
+            .into_iter()
+            .filter(|crowd| crowd.fits(one))
+            .map(CrowdKind::name)
+            .collect();
+        let runs = runs.join(" ");
+        table.row([&one.name, &one.language, one.kind_name(), &runs, &one.title]);
     }
     let width = terminal_columns(io::stdout()).unwrap_or(usize::MAX);
     // Whoever closes the pipe has read enough.
