@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -213,6 +214,18 @@ func (c *crowd) routes() *http.ServeMux {
 	return mux
 }
 
+// serve speaks TLS 1.3 if there is a certificate.
+func serve(server *http.Server, listener net.Listener) error {
+	certificate, key := env("TLS_CERTIFICATE", ""), env("TLS_KEY", "")
+	if certificate == "" {
+		return server.Serve(listener)
+	}
+	// Without HTTP/2, whose connections carry no upgrade.
+	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	return server.ServeTLS(listener, certificate, key)
+}
+
 func main() {
 	crowd := newCrowd(env("MODE", "push") == "echo")
 	if everyMs, _ := strconv.Atoi(env("PUSH_EVERY_MS", "0")); everyMs > 0 {
@@ -228,5 +241,5 @@ func main() {
 		<-ended.Done()
 		os.Exit(0)
 	}()
-	log.Fatal(server.Serve(listener))
+	log.Fatal(serve(server, listener))
 }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,6 +147,18 @@ func (c *crowd) routes() *http.ServeMux {
 	return mux
 }
 
+// serve speaks TLS 1.3 if there is a certificate.
+func serve(server *http.Server, listener net.Listener) error {
+	certificate, key := env("TLS_CERTIFICATE", ""), env("TLS_KEY", "")
+	if certificate == "" {
+		return server.Serve(listener)
+	}
+	// Without HTTP/2, whose connections carry no upgrade.
+	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	return server.ServeTLS(listener, certificate, key)
+}
+
 func main() {
 	crowd := &crowd{echo: env("MODE", "push") == "echo", open: make(map[*gws.Conn]struct{})}
 	if everyMs, _ := strconv.Atoi(env("PUSH_EVERY_MS", "0")); everyMs > 0 {
@@ -161,5 +174,5 @@ func main() {
 		<-ended.Done()
 		os.Exit(0)
 	}()
-	log.Fatal(server.Serve(listener))
+	log.Fatal(serve(server, listener))
 }

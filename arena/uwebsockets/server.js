@@ -3,13 +3,20 @@
 
 const uws = require("@trufflesuite/uws-js-unofficial");
 
-const { HOST = "127.0.0.1", PORT = "9000", MODE = "push", PUSH_EVERY_MS = "0" } = process.env;
+const { HOST = "127.0.0.1", PORT = "9000", MODE = "push", PUSH_EVERY_MS = "0", TLS_CERTIFICATE, TLS_KEY } = process.env;
 const MESSAGE_BYTES_MAX = 131_072;
 const REQUEST_BYTES_MAX = 4_096;
 const EVERYBODY = "everybody";
 const BINARY = false;
 
-const app = uws.App();
+const app = TLS_CERTIFICATE
+  ? uws.SSLApp({
+    cert_file_name: TLS_CERTIFICATE,
+    key_file_name: TLS_KEY,
+    // For many connections: OpenSSL's buffers are given back while a connection is idle.
+    ssl_prefer_low_memory_usage: true,
+  })
+  : uws.App();
 
 function broadcast(data) {
   app.publish(EVERYBODY, data, BINARY);

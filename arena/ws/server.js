@@ -1,9 +1,11 @@
 // Node.js with ws. One event loop; several processes for several cores or more descriptors.
 
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 import { WebSocketServer } from "ws";
 
-const { HOST = "127.0.0.1", PORT = "9000", MODE = "push", PUSH_EVERY_MS = "0" } = process.env;
+const { HOST = "127.0.0.1", PORT = "9000", MODE = "push", PUSH_EVERY_MS = "0", TLS_CERTIFICATE, TLS_KEY } = process.env;
 const MESSAGE_BYTES_MAX = 131_072;
 const REQUEST_BYTES_MAX = 4_096;
 
@@ -67,12 +69,21 @@ const routes = {
   },
 };
 
-const server = createServer((request, response) => {
+function respond(request, response) {
   const route = routes[`${request.method} ${request.url}`];
   if (!route) return answer(response, 404);
   // The client may go away in the middle of its body.
   Promise.resolve(route(request, response)).catch(() => response.destroy());
-});
+}
+
+const server = TLS_CERTIFICATE
+  ? createSecureServer({
+    cert: readFileSync(TLS_CERTIFICATE),
+    key: readFileSync(TLS_KEY),
+    minVersion: "TLSv1.3",
+    ciphers: "TLS_AES_128_GCM_SHA256",
+  }, respond)
+  : createServer(respond);
 
 server.on("upgrade", (request, socket, head) => {
   if (request.url !== "/") return socket.end("HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n");

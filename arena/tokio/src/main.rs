@@ -1,5 +1,5 @@
 //! tokio with hyper for HTTP and tokio-tungstenite for WebSockets: one task per connection, and one
-//! `tokio::sync::broadcast` channel that all of them listen to.
+//! `tokio::sync::broadcast` channel that all of them listen to. With TLS, tokio-rustls is below hyper.
 
 use futures_util::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full, Limited};
@@ -9,11 +9,19 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::broadcast;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -29,6 +37,11 @@ struct Server {
     connections: AtomicUsize,
     echo: bool,
 }
+
+/// What connections are made of: TCP, or TLS on it.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
 type Answer = Response<Full<Bytes>>;
 
@@ -58,8 +71,8 @@ impl Drop for Counted {
     }
 }
 
-async fn converse(
-    mut socket: WebSocketStream<TcpStream>,
+async fn converse<S: Stream>(
+    mut socket: WebSocketStream<S>,
     mut pushes: broadcast::Receiver<Utf8Bytes>,
     echo: bool,
 ) {
@@ -94,7 +107,7 @@ fn config() -> WebSocketConfig {
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
 }
 
-fn upgrade(mut request: Request<Incoming>, server: Arc<Server>) -> Answer {
+fn upgrade<S: Stream>(mut request: Request<Incoming>, server: Arc<Server>) -> Answer {
     let wanted = request
         .headers()
         .get(UPGRADE)
@@ -108,7 +121,7 @@ fn upgrade(mut request: Request<Incoming>, server: Arc<Server>) -> Answer {
             return;
         };
         drop(request);
-        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+        let Ok(parts) = upgraded.downcast::<TokioIo<S>>() else {
             return;
         };
         let pushes = server.pushes.subscribe();
@@ -148,9 +161,12 @@ async fn publish(request: Request<Incoming>, server: &Server) -> Result<Answer, 
     Ok(answer_connections(server.pushes.send(text).unwrap_or(0)))
 }
 
-async fn route(request: Request<Incoming>, server: Arc<Server>) -> Result<Answer, Infallible> {
+async fn route<S: Stream>(
+    request: Request<Incoming>,
+    server: Arc<Server>,
+) -> Result<Answer, Infallible> {
     let answered = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/") => Ok(upgrade(request, server)),
+        (&Method::GET, "/") => Ok(upgrade::<S>(request, server)),
         (&Method::GET, "/stats") => {
             Ok(answer_connections(server.connections.load(Ordering::Relaxed)))
         }
@@ -173,7 +189,7 @@ async fn push_every(interval: Duration, pushes: broadcast::Sender<Utf8Bytes>) {
     }
 }
 
-async fn serve(listener: TcpListener, server: Arc<Server>) {
+async fn serve(listener: TcpListener, server: Arc<Server>, tls: Option<TlsAcceptor>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors: what is waiting stays in the backlog until one is free.
@@ -183,13 +199,41 @@ async fn serve(listener: TcpListener, server: Arc<Server>) {
         // Fails only on a connection that is gone already.
         let _ = stream.set_nodelay(true);
         let server = server.clone();
+        let Some(tls) = tls.clone() else {
+            tokio::spawn(serve_one(stream, server));
+            continue;
+        };
         tokio::spawn(async move {
-            let service = service_fn(move |request| route(request, server.clone()));
-            let connection =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            let _ = connection.with_upgrades().await;
+            if let Ok(stream) = tls.accept(stream).await {
+                // Boxed, so that the task is not as large as the handshake and the rest together.
+                Box::pin(serve_one(stream, server)).await;
+            }
         });
     }
+}
+
+async fn serve_one<S: Stream>(stream: S, server: Arc<Server>) {
+    let service = service_fn(move |request| route::<S>(request, server.clone()));
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let _ = connection.with_upgrades().await;
+}
+
+/// TLS 1.3 with AES-128-GCM, if there is a certificate.
+fn tls() -> Result<Option<TlsAcceptor>, Box<dyn Error>> {
+    let (Ok(certificate), Ok(key)) = (std::env::var("TLS_CERTIFICATE"), std::env::var("TLS_KEY"))
+    else {
+        return Ok(None);
+    };
+    let mut provider = default_provider();
+    provider.cipher_suites = vec![cipher_suite::TLS13_AES_128_GCM_SHA256];
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
 }
 
 fn setting(name: &str, otherwise: &str) -> String {
@@ -197,7 +241,7 @@ fn setting(name: &str, otherwise: &str) -> String {
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> Result<(), Box<dyn Error>> {
     let address = format!("{}:{}", setting("HOST", "127.0.0.1"), setting("PORT", "9000"));
     let server = Arc::new(Server {
         pushes: broadcast::Sender::new(BEHIND_MAX),
@@ -210,7 +254,7 @@ async fn main() -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
-        () = serve(listener, server) => {}
+        () = serve(listener, server, tls()?) => {}
         _ = terminated.recv() => {}
     }
     Ok(())

@@ -12,12 +12,17 @@ import io.vertx.core.http.HttpMethod;
 import io.vertx.core.http.HttpServerOptions;
 import io.vertx.core.http.HttpServerRequest;
 import io.vertx.core.http.ServerWebSocket;
+import io.vertx.core.net.OpenSSLEngineOptions;
+import io.vertx.core.net.PemKeyCertOptions;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** Vert.x on native epoll: a verticle for each of two event loops, sharing the port; each pushes to its own sockets. */
+/**
+ * Vert.x on native epoll: a verticle for each of two event loops, sharing the port; each pushes to its own sockets. TLS is
+ * BoringSSL, by netty-tcnative.
+ */
 public final class Server extends VerticleBase {
     private static final int MESSAGE_BYTES_MAX = 131_072;
     private static final int REQUEST_BYTES_MAX = 4_096;
@@ -58,6 +63,16 @@ public final class Server extends VerticleBase {
                 .setPerFrameWebSocketCompressionSupported(false)
                 .setMaxWebSocketFrameSize(MESSAGE_BYTES_MAX)
                 .setMaxWebSocketMessageSize(MESSAGE_BYTES_MAX);
+        var certificate = setting("TLS_CERTIFICATE", "");
+        if (!certificate.isEmpty()) {
+            options.setSsl(true)
+                    .setSslEngineOptions(new OpenSSLEngineOptions())
+                    .setEnabledSecureTransportProtocols(Set.of("TLSv1.3"))
+                    .addEnabledCipherSuite("TLS_AES_128_GCM_SHA256")
+                    .setKeyCertOptions(new PemKeyCertOptions()
+                            .setCertPath(certificate)
+                            .setKeyPath(setting("TLS_KEY", "")));
+        }
         return vertx.createHttpServer(options)
                 .webSocketHandshakeHandler(handshake -> {
                     if (handshake.path().equals("/")) {
