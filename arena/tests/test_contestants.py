@@ -127,6 +127,13 @@ class ManifestTest(unittest.TestCase):
         with self.assertRaisesRegex(Unfit, "it: `start` is missing"):
             self.parse(start=[])
 
+    def test_names_are_refused_in_runs_that_are_not_theirs(self):
+        self.assertEqual([one.name for one in smoke.chosen("tokio", tls=True)], ["tokio"])
+        with self.assertRaisesRegex(Unfit, "nio cannot be checked with --tls; these can: .*tokio"):
+            smoke.chosen("tokio,nio", tls=True)
+        with self.assertRaisesRegex(Unfit, "nginx-myriad cannot be checked without --tls"):
+            smoke.chosen("nginx-myriad")
+
     def test_an_own_pool_has_one_port(self):
         self.assertEqual(Order(26_000, 100, 3).ports(self.parse(processes="own")), [26_000])
         self.assertEqual(Order(26_000, 100, 3).ports(self.parse()), [26_000, 26_001, 26_002])
