@@ -1,21 +1,25 @@
 package arena;
 
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.List;
+import org.eclipse.jetty.server.ConnectionFactory;
 import org.eclipse.jetty.server.HttpConfiguration;
 import org.eclipse.jetty.server.HttpConnectionFactory;
 import org.eclipse.jetty.server.ServerConnector;
+import org.eclipse.jetty.server.SslConnectionFactory;
+import org.eclipse.jetty.util.ssl.SslContextFactory;
 import org.eclipse.jetty.util.thread.QueuedThreadPool;
 import org.eclipse.jetty.websocket.api.Callback;
 import org.eclipse.jetty.websocket.api.Session;
 import org.eclipse.jetty.websocket.server.ServerWebSocketContainer;
 import org.eclipse.jetty.websocket.server.WebSocketUpgradeHandler;
 
-/** Jetty: one acceptor, two selectors, and its own WebSocket API. */
+/** Jetty: one acceptor, two selectors, and its own WebSocket API. TLS is the JDK's. */
 public final class Server {
     static final int MESSAGE_BYTES_MAX = 131_072;
     static final int REQUEST_BYTES_MAX = 4_096;
@@ -44,7 +48,7 @@ public final class Server {
         var configuration = new HttpConfiguration();
         configuration.setSendServerVersion(false);
         configuration.setSendDateHeader(false);
-        var connector = new ServerConnector(server, 1, SELECTORS, new HttpConnectionFactory(configuration));
+        var connector = new ServerConnector(server, 1, SELECTORS, factories(new HttpConnectionFactory(configuration)));
         connector.setHost(host);
         connector.setPort(port);
         connector.setIdleTimeout(0);
@@ -55,6 +59,20 @@ public final class Server {
         server.setHandler(sockets);
         server.start();
         server.join();
+    }
+
+    /** TLS 1.3 below HTTP if there is a certificate. */
+    private static ConnectionFactory[] factories(HttpConnectionFactory http) throws Exception {
+        var certificate = setting("TLS_CERTIFICATE", "");
+        if (certificate.isEmpty()) {
+            return new ConnectionFactory[] {http};
+        }
+        var tls = new SslContextFactory.Server();
+        tls.setKeyStore(Pem.store(Path.of(certificate), Path.of(setting("TLS_KEY", ""))));
+        tls.setKeyStorePassword(Pem.PASSWORD);
+        tls.setIncludeProtocols("TLSv1.3");
+        tls.setIncludeCipherSuites("TLS_AES_128_GCM_SHA256");
+        return new ConnectionFactory[] {new SslConnectionFactory(tls, http.getProtocol()), http};
     }
 
     private void configure(ServerWebSocketContainer container) {

@@ -16,13 +16,19 @@ import io.undertow.websockets.core.BufferedBinaryMessage;
 import io.undertow.websockets.core.BufferedTextMessage;
 import io.undertow.websockets.core.WebSocketChannel;
 import io.undertow.websockets.core.WebSockets;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
 import org.xnio.Options;
+import org.xnio.Sequence;
 
-/** Undertow: everything on its two I/O threads, nothing blocks and nothing needs a worker. */
+/** Undertow: everything on its two I/O threads, nothing blocks and nothing needs a worker. TLS is the JDK's. */
 public final class Server {
     private static final int MESSAGE_BYTES_MAX = 131_072;
     private static final int REQUEST_BYTES_MAX = 4_096;
@@ -34,18 +40,21 @@ public final class Server {
             Handlers.websocket((exchange, channel) -> open(channel), new ResponseCodeHandler(StatusCodes.UPGRADE_REQUIRED));
     private long ticks;
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws GeneralSecurityException, IOException {
         new Server().listen(setting("HOST", "127.0.0.1"), Integer.parseInt(setting("PORT", "9000")));
     }
 
-    private void listen(String host, int port) {
+    private void listen(String host, int port) throws GeneralSecurityException, IOException {
         var everyMs = Long.parseLong(setting("PUSH_EVERY_MS", "0"));
         if (everyMs > 0) {
             Executors.newSingleThreadScheduledExecutor()
                     .scheduleAtFixedRate(this::tick, everyMs, everyMs, TimeUnit.MILLISECONDS);
         }
-        var undertow = Undertow.builder()
-                .addHttpListener(port, host)
+        var tls = tls();
+        var builder = Undertow.builder();
+        var undertow = (tls == null ? builder.addHttpListener(port, host) : builder.addHttpsListener(port, host, tls))
+                .setSocketOption(Options.SSL_ENABLED_PROTOCOLS, Sequence.of("TLSv1.3"))
+                .setSocketOption(Options.SSL_ENABLED_CIPHER_SUITES, Sequence.of("TLS_AES_128_GCM_SHA256"))
                 .setIoThreads(IO_THREADS)
                 .setWorkerThreads(1)
                 .setSocketOption(Options.BACKLOG, BACKLOG)
@@ -59,6 +68,19 @@ public final class Server {
                         .addExactPath("/request", method(Methods.POST.toString(), withBody(REQUEST_BYTES_MAX, (exchange, body) -> exchange.getResponseSender().send(ByteBuffer.wrap(body))))))
                 .build();
         undertow.start();
+    }
+
+    /** None without a certificate. */
+    private static SSLContext tls() throws GeneralSecurityException, IOException {
+        var certificate = setting("TLS_CERTIFICATE", "");
+        if (certificate.isEmpty()) {
+            return null;
+        }
+        var keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+        keys.init(Pem.store(Path.of(certificate), Path.of(setting("TLS_KEY", ""))), Pem.PASSWORD.toCharArray());
+        var context = SSLContext.getInstance("TLSv1.3");
+        context.init(keys.getKeyManagers(), null, null);
+        return context;
     }
 
     private void open(WebSocketChannel channel) {
