@@ -36,6 +36,7 @@ pub use token::{Socket, Token};
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The bytes of one send: one slice, or several gathered into one write.
@@ -202,6 +203,12 @@ pub trait Reactor {
 
     /// The number of sockets that this reactor can hold at once.
     fn capacity(&self) -> usize;
+
+    /// The user whom the peer of an accepted or adopted socket has proved to be below its bytes, by a certificate. No driver here has
+    /// anything above TCP; a reactor that is built on one may.
+    fn proved_user(&self, _socket: Socket) -> Option<Arc<str>> {
+        None
+    }
 
     /// Whether a socket that is being connected has its TCP connection already, and is about to agree with its peer on what lies
     /// above. No driver here has anything above TCP; a reactor that is built on one may.

@@ -6,6 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Tells the application the user whom a client's certificate names. No client's line of this name is ever forwarded.
+pub const CERTIFICATE_USER_HEADER: &str = "myriad-certificate-user";
+
 /// How clients prove who they are, and what the application is asked.
 #[derive(Clone, Debug, Default)]
 pub struct Access {

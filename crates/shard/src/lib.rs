@@ -45,8 +45,8 @@ mod traces;
 mod transport;
 
 pub use access::{
-    Access, ApiKeys, ConnectGrant, KeyFault, OptionOverrides, PublishGrant, RefreshGrant,
-    Refreshed, Refusal, SubscribeGrant, TokenFault, Tokens, Verdict,
+    Access, ApiKeys, CERTIFICATE_USER_HEADER, ConnectGrant, KeyFault, OptionOverrides,
+    PublishGrant, RefreshGrant, Refreshed, Refusal, SubscribeGrant, TokenFault, Tokens, Verdict,
 };
 pub use asks::{Ask, AskAnswer, AskingClient, Question};
 pub use defects::{DefectLines, NotedDefect};

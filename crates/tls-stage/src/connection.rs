@@ -5,14 +5,17 @@
 //! * **out**: [`Connection::seal`] writes records. Messages of the protocol itself wait in [`Connection::output`]: parts of the
 //!   handshake, answers to key updates, alerts, and what the socket did not take.
 //!
-//! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something.
+//! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something. The name in a client's
+//! certificate counts as that, where users are named so.
 
 use crate::{CHALLENGE, Offer};
 use myriad_tls::{
     Alert, Channel, ChannelFailed, Content, Established, Fault, Handshake, HandshakeFailed,
     Progress,
 };
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::UnbufferedServerConnection;
+use rustls::{AlertDescription, Error};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,6 +52,8 @@ struct Buffers {
     input: Vec<u8>,
     /// Ciphertext that the socket has not taken.
     output: Vec<u8>,
+    /// Whom the peer's certificate names. It stands here for its size: most connections have none, and an idle one has no buffers then.
+    user: Option<Arc<str>>,
 }
 
 /// Why a connection cannot go on.
@@ -108,6 +113,33 @@ struct Open {
     failed: Option<ConnectionFailed>,
 }
 
+impl Offer {
+    /// Whether a client that resumes may still come. Its ticket holds the certificate of its first handshake. Since then that may have
+    /// expired, and another authority may count. And each session gives the ticket of the next one, without an end.
+    fn verify_again(&self, certificates: &[Vec<u8>]) -> Result<(), Error> {
+        let Some(verifier) = &self.verifier else {
+            return Ok(());
+        };
+        let mut chain = certificates.iter().map(|der| CertificateDer::from(&**der));
+        let Some(own) = chain.next() else {
+            let may = !verifier.client_auth_mandatory();
+            return may.then_some(()).ok_or(Error::NoCertificatesPresented);
+        };
+        let others: Vec<_> = chain.collect();
+        verifier.verify_client_cert(&own, &others, UnixTime::now())?;
+        Ok(())
+    }
+}
+
+/// What to tell a client whose certificate no longer counts.
+fn alert_of(error: &Error) -> Alert {
+    match error {
+        Error::NoCertificatesPresented => Alert::CERTIFICATE_REQUIRED,
+        Error::InvalidCertificate(fault) => Alert(AlertDescription::from(fault.clone()).into()),
+        _ => Alert::INTERNAL_ERROR,
+    }
+}
+
 impl Connection {
     /// Whether the handshake has not ended.
     #[must_use]
@@ -161,6 +193,12 @@ impl Connection {
         self.buffers.as_ref().map_or(&[], |buffers| &buffers.output)
     }
 
+    /// The user whom the peer's certificate names, if the offer of its handshake asked for that.
+    #[must_use]
+    pub fn user(&self) -> Option<&Arc<str>> {
+        self.buffers.as_ref()?.user.as_ref()
+    }
+
     /// Keeps ciphertext that the socket did not take, or an answer that is no TLS.
     pub fn keep_output(&mut self, bytes: &[u8]) {
         self.buffering(|buffers| buffers.output.extend_from_slice(bytes));
@@ -194,7 +232,7 @@ impl Connection {
     }
 
     fn put_buffers(&mut self, buffers: Buffers) {
-        if !buffers.input.is_empty() || !buffers.output.is_empty() {
+        if !buffers.input.is_empty() || !buffers.output.is_empty() || buffers.user.is_some() {
             self.buffers = Some(Box::new(buffers));
         }
     }
@@ -247,21 +285,34 @@ impl Connection {
                 self.stage = Stage::Handshaking(Box::new(handshake));
                 Step::Taken
             }
-            Progress::Ends(established) => self.establish(*established, output),
+            Progress::Ends(established) => {
+                let certificate = established.certificates.first();
+                buffers.user = certificate.and_then(|der| offer.user_of?(der));
+                self.establish(*established, offer, output)?
+            }
         })
     }
 
-    fn establish(&mut self, established: Established<Server>, output: &mut Vec<u8>) -> Step {
+    fn establish(
+        &mut self,
+        established: Established<Server>,
+        offer: &Offer,
+        output: &mut Vec<u8>,
+    ) -> Result<Step, HandshakeFailed> {
         let is_resumed = established.is_resumed;
         let is_challenge = established.alpn.as_deref() == Some(CHALLENGE);
         let (mut channel, _) = established.protection.into_channel();
         if is_challenge {
             // The authority has seen the certificate, and nobody may send data here (RFC 8737, section 3).
             channel.close(output);
-            return Step::Answered;
+            return Ok(Step::Answered);
+        }
+        if is_resumed && let Err(error) = offer.verify_again(&established.certificates) {
+            channel.end_for(alert_of(&error), output);
+            return Err(error.into());
         }
         self.stage = Stage::Open(channel);
-        Step::Established { is_resumed }
+        Ok(Step::Established { is_resumed })
     }
 
     /// Opens the records in a range of `bytes`, in their order. The plaintext stands in place of them, or at the end of `bytes` if the

@@ -44,6 +44,7 @@ use arc_swap::ArcSwap;
 use myriad_reactor::{Completion, Reactor, Socket, Token, Waker};
 use myriad_wheel::{Key, Slab};
 use rustls::ServerConfig;
+use rustls::server::danger::ClientCertVerifier;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +79,10 @@ pub struct Offer {
     /// For an authority that asks whether a name is ours (RFC 8737); none if no authority is asked for certificates. It needs the same as
     /// `config`, and [`CHALLENGE`] as its only protocol.
     pub challenge: Option<Arc<ServerConfig>>,
+    /// Whose certificates clients may show, if they may. `config` asks it about full handshakes, and the stage about resumed ones.
+    pub verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Reads the user out of a client's certificate (DER), if certificates name users.
+    pub user_of: Option<fn(&[u8]) -> Option<Arc<str>>>,
     /// Whether a signature takes longer than everything else in a handshake together, as those of RSA and P-384 do.
     pub signs_slowly: bool,
 }

@@ -5,6 +5,7 @@ use crate::{Carried, Connection, MARK, Secured, Tls, TlsStage, WANTS_WRITABLE, f
 use myriad_reactor::{Close, Completions, NotAdopted, Reactor, SendOp, Socket, Token};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 impl<R: Reactor> TlsStage<R> {
@@ -145,6 +146,12 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         self.sockets.wait(timeout, completions)?;
         tls.translate(&mut self.sockets, completions);
         Ok(())
+    }
+
+    fn proved_user(&self, socket: Socket) -> Option<Arc<str>> {
+        let tls = self.tls.as_deref()?;
+        let secured = tls.secured.get(tls.of_socket(socket)?)?;
+        secured.connection.user().cloned()
     }
 
     fn capacity(&self) -> usize {

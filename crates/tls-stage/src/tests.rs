@@ -87,6 +87,8 @@ fn stage_with(
         offer: Arc::new(ArcSwap::from_pointee(Offer {
             config: Arc::clone(&CONFIGS.0),
             challenge: Some(Arc::clone(&CHALLENGES.0)),
+            verifier: None,
+            user_of: None,
             signs_slowly: workers.is_some(),
         })),
         workers: workers.map(|workers| (workers, Waker::silent())),

@@ -23,7 +23,7 @@ const encodings = [
 ];
 
 // One test on each driver for each encoding. `body` gets the server and `client(options)`, which makes an SDK client that
-// is closed at the end. Options are those of the SDK, and `user`, which goes into the header X-User.
+// is closed at the end. Options are those of the SDK, `user`, which goes into the header X-User, and `tls`, options of the connection.
 export function withSdk(name, flags, body) {
   for (const encoding of encodings) {
     onBothDrivers(`SDK, ${encoding.name}: ${name}`, flags, async (server, context) => {
@@ -65,12 +65,12 @@ export async function restart(server, ...flags) {
 
 // A client of the SDK with its sockets, so that a test can cut the connection without a word to the SDK.
 export class SdkClient {
-  constructor(server, encoding, { user, ...options } = {}) {
+  constructor(server, encoding, { user, tls, ...options } = {}) {
     const sockets = [];
     const headers = user === undefined ? {} : { 'X-User': user };
     class Recorded extends WebSocket {
       constructor(address, protocols) {
-        super(address, protocols, { headers, ...server.trust });
+        super(address, protocols, { headers, ...server.trust, ...tls });
         sockets.push(this);
       }
     }

@@ -59,6 +59,10 @@ pub struct Options {
     #[arg(long, value_name = "WORD")]
     pub tls_client_auth: Option<String>,
 
+    /// The name in a client's certificate that is its user: none, common-name, dns, email or uri
+    #[arg(long, value_name = "WORD")]
+    pub tls_client_user: Option<String>,
+
     /// The oldest version of TLS that clients may speak: 1.2 or 1.3
     #[arg(long, value_name = "VERSION")]
     pub tls_min_version: Option<String>,
@@ -426,6 +430,7 @@ impl Options {
             tls_key: self.tls_key.or(other.tls_key),
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
+            tls_client_user: self.tls_client_user.or(other.tls_client_user),
             tls_min_version: self.tls_min_version.or(other.tls_min_version),
             tls_ticket_keys: self.tls_ticket_keys.or(other.tls_ticket_keys),
             tls_acme: self.tls_acme.or(other.tls_acme),

@@ -12,7 +12,7 @@ use crate::proxy::{
     error_refusal,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use myriad_shard::{ChannelProxies, Refusal};
+use myriad_shard::{CERTIFICATE_USER_HEADER, ChannelProxies, Refusal};
 use myriad_units::option::{Count, Size, Span};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl ProxyTable {
             calls_max,
             answer_bytes_max,
             http_headers: header_names(&key("http_headers"), &self.http_headers)?,
-            emulated_headers: header_names(&key("emulated_headers"), &self.emulated_headers)?,
+            emulated_headers: emulated_names(&key("emulated_headers"), &self.emulated_headers)?,
             address_header: address_header
                 .map(|name| header_name(&key("address_header"), name))
                 .transpose()?,
@@ -202,6 +202,17 @@ fn header_names(field: &str, texts: &[String]) -> Result<Vec<HeaderName>, Config
     }
     let texts = texts.iter();
     texts.map(|text| header_name(field, text)).collect()
+}
+
+/// Headers that clients write themselves. None of them may say whom a certificate names.
+fn emulated_names(field: &str, texts: &[String]) -> Result<Vec<HeaderName>, ConfigError> {
+    let names = header_names(field, texts)?;
+    if names.iter().any(|name| *name == CERTIFICATE_USER_HEADER) {
+        let advice = "list it in http_headers: a client could write any user into its own";
+        let shown = format!("{CERTIFICATE_USER_HEADER:?}");
+        return Err(refuse(field.to_owned(), shown, advice));
+    }
+    Ok(names)
 }
 
 impl ProxyHttpTable {
@@ -478,6 +489,11 @@ mod tests {
             "emulated_headers = [\"Host\"]",
             "emulated_headers",
             "remove",
+        ),
+        (
+            "emulated_headers = [\"Myriad-Certificate-User\"]",
+            "emulated_headers",
+            "http_headers",
         ),
         (
             "http.static_headers = { x-secret = \"a\\nb\" }",

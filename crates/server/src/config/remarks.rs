@@ -18,13 +18,13 @@ impl Options {
         let mut remarks = Vec::new();
         let client = &settings.client;
         let has_tokens = tokens.lets_in();
-        let has_users = client.user_id_http_header.is_some() || has_tokens;
+        let has_users = self.names_users(client) || has_tokens;
         let asks = settings.access.connect_proxy;
         let lets_sessions_in =
             client.insecure || client.allow_anonymous_connect_without_token || has_users || asks;
         if !settings.anonymous && !lets_sessions_in {
             remarks.push(
-                "nobody can connect: start the server with --anonymous, or give it a key for tokens ([client.token]), or ask the application ([client.proxy.connect]), or let a proxy name the user (client.user_id_http_header)".to_owned(),
+                "nobody can connect: start the server with --anonymous, or give it a key for tokens ([client.token]), or ask the application ([client.proxy.connect]), or let a proxy name the user (client.user_id_http_header), or certificates (tls-client-user)".to_owned(),
             );
         }
         // A subscription token lets its client subscribe to anything, and the application subscribes its clients to what it likes.
@@ -56,12 +56,21 @@ impl Options {
         remarks
     }
 
+    /// Whether somebody names users without a token: a proxy in front, or certificates.
+    fn names_users(&self, client: &ClientOptions) -> bool {
+        client.user_id_http_header.is_some() || self.certificates_name_users()
+    }
+
     /// Whose pages may act for a user, where something that his browser adds by itself says who he is.
     fn page_remark(&self, settings: &Settings) -> Option<String> {
         let headers = &settings.access.headers;
         let forwarded = headers.iter().find(|name| is_ambient(name));
         let how = match (&settings.client.user_id_http_header, forwarded) {
             (Some(header), _) => format!("a proxy names users in {header}"),
+            _ if self.certificates_name_users() => {
+                "certificates name users, and browsers show them to every page (tls-client-user)"
+                    .to_owned()
+            }
             (None, Some(header)) => format!("the application is sent {header} (http_headers)"),
             (None, None) => return None,
         };
@@ -83,7 +92,7 @@ impl Options {
             let is_on = |option: Option<bool>| option.unwrap_or(false);
             return client.insecure || is_on(self.dev) || is_on(self.anonymous);
         };
-        let has_users = client.user_id_http_header.is_some();
+        let has_users = self.names_users(client);
         let lets = |table: &NamespaceTable| {
             let is_open = has_users || table.allow_subscribe_for_anonymous;
             table.subscribe_proxy_enabled

@@ -1,7 +1,9 @@
 //! TLS of the server's own port.
 
 use super::{ConfigError, Options, refuse};
-use crate::tls::{ClientAuth, LoadFault, MinVersion, PairFiles, Sources, TlsSettings};
+use crate::tls::{
+    CertificateUser, ClientAuth, LoadFault, MinVersion, PairFiles, Sources, TlsSettings,
+};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,6 +56,7 @@ impl Options {
             acme: acme.map(Arc::new),
             client_ca: self.tls_client_ca.clone(),
             client_auth: self.client_auth()?,
+            client_user: self.client_user()?,
             min_version: self.min_version()?,
             ticket_keys: self.tls_ticket_keys.clone(),
         };
@@ -68,6 +71,13 @@ impl Options {
     /// Certificates that nobody would ever see.
     fn refuse_without_address(&self) -> Result<(), ConfigError> {
         let advice = "needs tls-listen, the address at which clients speak TLS";
+        if let Some(word) = self
+            .tls_client_user
+            .as_deref()
+            .filter(|word| *word != "none")
+        {
+            return Err(refuse("tls-client-user", format!("{word:?}"), advice));
+        }
         let tables = self.tls.as_ref().map_or(&[][..], |tls| &tls.certificates);
         let written = [
             ("tls-certificate", self.tls_certificate.as_ref()),
@@ -143,6 +153,43 @@ impl Options {
         Ok(auth)
     }
 
+    /// Whether the certificates of clients say who their users are.
+    pub(super) fn certificates_name_users(&self) -> bool {
+        self.tls_client_user
+            .as_deref()
+            .is_some_and(|word| word != "none")
+    }
+
+    fn client_user(&self) -> Result<Option<CertificateUser>, ConfigError> {
+        let Some(word) = self.tls_client_user.as_deref() else {
+            return Ok(None);
+        };
+        let refused = |advice: &str| Err(refuse("tls-client-user", format!("{word:?}"), advice));
+        let user = match word {
+            "none" => return Ok(None),
+            "common-name" => CertificateUser::CommonName,
+            "dns" => CertificateUser::Dns,
+            "email" => CertificateUser::Email,
+            "uri" => CertificateUser::Uri,
+            _ => return refused("choose none, common-name, dns, email or uri"),
+        };
+        if self.client_auth()? == ClientAuth::None {
+            return refused(
+                "needs tls-client-ca, the file with who signs the certificates of clients",
+            );
+        }
+        let header = self
+            .client
+            .as_ref()
+            .map(|client| &*client.user_id_http_header);
+        if header.is_some_and(|header| !header.is_empty()) {
+            return refused(
+                "and client.user_id_http_header exclude each other: whoever reaches tls-listen could write that header; keep one of them",
+            );
+        }
+        Ok(Some(user))
+    }
+
     fn min_version(&self) -> Result<MinVersion, ConfigError> {
         match self.tls_min_version.as_deref() {
             None | Some("1.2") => Ok(MinVersion::Tls12),
@@ -163,5 +210,47 @@ impl Options {
             remarks.map(move |remark| format!("the certificate in {path}: {remark}"))
         });
         each.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Machine, Options};
+    use std::path::Path;
+
+    fn refusal(text: &str) -> String {
+        let options = Options::from_text(text, Path::new("a.toml"));
+        let config = options.and_then(|options| options.resolve(&Machine::OF_TESTS));
+        config.expect_err(text).to_string()
+    }
+
+    /// What is written, the option that is refused, and what to do.
+    const REFUSED: &[(&str, &str, &str)] = &[
+        ("tls-client-user = \"cn\"", "tls-client-user", "choose none"),
+        (
+            "tls-client-user = \"dns\"",
+            "tls-client-user",
+            "tls-client-ca",
+        ),
+        (
+            "tls-client-user = \"dns\"\ntls-client-ca = \"a.pem\"\n[client]\nuser_id_http_header = \"X-User\"",
+            "tls-client-user",
+            "user_id_http_header",
+        ),
+    ];
+
+    #[test]
+    fn users_by_certificates_need_certificates_and_nobody_else_to_name_them() {
+        let pair =
+            "tls-listen = \"127.0.0.1:8443\"\ntls-certificate = \"a.pem\"\ntls-key = \"a.key\"";
+        for (text, field, advice) in REFUSED {
+            let refused = refusal(&format!("{pair}\n{text}"));
+            assert!(
+                refused.contains(&format!("{field} = ")) && refused.contains(advice),
+                "{refused}"
+            );
+        }
+        let refused = refusal("tls-client-user = \"dns\"");
+        assert!(refused.contains("needs tls-listen"), "{refused}");
     }
 }

@@ -4,6 +4,7 @@
 //! ([`follow`]). The stages of the shards take the newest [`Loaded`] for each handshake that begins; connections keep what they have.
 
 mod acme;
+mod client_user;
 mod files;
 mod pair;
 mod resolver;
@@ -11,6 +12,7 @@ mod shown;
 mod tickets;
 
 pub(crate) use acme::{AcmeSettings, Orders, begin_answers, begin_renewal, read_ca};
+pub(crate) use client_user::CertificateUser;
 pub(crate) use files::{follow, sentence};
 pub(crate) use pair::read_file;
 pub(crate) use shown::ShownTls;
@@ -58,6 +60,8 @@ pub(crate) struct Sources {
     /// Who signs the certificates of clients.
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: ClientAuth,
+    /// The name in a client's certificate that is its user.
+    pub(crate) client_user: Option<CertificateUser>,
     pub(crate) min_version: MinVersion,
     /// Keys of tickets, which several nodes share. Without them each server makes its own.
     pub(crate) ticket_keys: Option<PathBuf>,
@@ -174,18 +178,18 @@ impl Sources {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(|error| ours(&error))?;
-        let builder = match self.client_roots()? {
+        let verifier = self.client_roots()?.map(|roots| {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match self.client_auth {
+                ClientAuth::Required => verifier,
+                ClientAuth::None | ClientAuth::Optional => verifier.allow_unauthenticated(),
+            };
+            verifier.build().map_err(|error| ours(&error))
+        });
+        let verifier = verifier.transpose()?;
+        let builder = match &verifier {
             None => builder.with_no_client_auth(),
-            Some(roots) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = match self.client_auth {
-                    ClientAuth::Required => verifier,
-                    ClientAuth::None | ClientAuth::Optional => verifier.allow_unauthenticated(),
-                };
-                let verifier = verifier.build().map_err(|error| ours(&error))?;
-                builder.with_client_cert_verifier(verifier)
-            }
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         };
         let mut config = builder.with_cert_resolver(Arc::new(ByName::new(pairs)));
         fit_for_stage(&mut config, ALPN);
@@ -203,6 +207,8 @@ impl Sources {
         let offer = Offer {
             config: Arc::new(config),
             challenge: challenge.map(Arc::new),
+            verifier,
+            user_of: self.client_user.map(CertificateUser::reader),
             signs_slowly,
         };
         Ok(Loaded {

@@ -230,8 +230,8 @@ impl<R: Reactor> Shard<R> {
             opening,
             response: response(transport, head),
             window: None,
-            user: self.user_of(head, transport),
-            headers: self.headers_of(head, transport),
+            user: self.user_of(key, head, transport),
+            headers: self.headers_of(key, head, transport),
         })))
     }
 

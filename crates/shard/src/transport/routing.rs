@@ -4,6 +4,7 @@ use super::centrifuge;
 use super::over_http::{HttpPath, connect_parameter};
 use super::refusals::Refused;
 use super::streams::reads_stream;
+use crate::access::CERTIFICATE_USER_HEADER;
 use crate::input::{Input, PartialRequest};
 use crate::limits::Limit;
 use crate::listening::ListenRefused;
@@ -13,7 +14,7 @@ use crate::reading::Reading;
 use crate::settings::Transports;
 use crate::shard::Shard;
 use myriad_hub::{Compression, Headers, NameError, Namespaces, Now, Phase, Transport};
-use myriad_reactor::Reactor;
+use myriad_reactor::{Reactor, Socket};
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::EventId;
 use myriad_wire::deflate::Window;
@@ -335,8 +336,8 @@ impl<R: Reactor> Shard<R> {
             opening,
             response,
             window: deflate.map(|deflate| deflate.window()),
-            user: self.user_of(head, transport),
-            headers: self.headers_of(head, transport),
+            user: self.user_of(key, head, transport),
+            headers: self.headers_of(key, head, transport),
         })))
     }
 
@@ -349,21 +350,39 @@ impl<R: Reactor> Shard<R> {
         self.check_admission(key)
     }
 
-    /// The user whom a trusted proxy names in a header. A proxy knows him by a cookie, so the header counts where cookies do.
+    /// The user whom the client's certificate names, or a trusted proxy in a header. A browser shows a certificate by itself, and a proxy
+    /// knows the user by a cookie. So both count where cookies do.
     ///
     /// None if the header came several times and the lines differ: a proxy has added its own to the client's.
-    pub(super) fn user_of(&self, head: &RequestHead<'_>, transport: Transport) -> Option<Arc<str>> {
-        let name = self.settings.client.user_id_http_header.as_deref();
-        let name = name.filter(|_| transport.has_sessions() && cookies_count(head))?;
+    pub(super) fn user_of(
+        &self,
+        key: Key,
+        head: &RequestHead<'_>,
+        transport: Transport,
+    ) -> Option<Arc<str>> {
+        if !transport.has_sessions() || !cookies_count(head) {
+            return None;
+        }
+        if let Some(user) = self.certified_user(key) {
+            return Some(user);
+        }
+        let name = self.settings.client.user_id_http_header.as_deref()?;
         let mut values = head.headers(name);
         let value = values.next()?;
         let user = str::from_utf8(value).ok()?;
         (!user.is_empty() && values.all(|other| other == value)).then(|| user.into())
     }
 
+    /// The user whom the certificate of a connection names.
+    fn certified_user(&self, key: Key) -> Option<Arc<str>> {
+        let socket = Socket::from_bits(self.hub.connection(key.index).socket);
+        self.reactor.proved_user(socket)
+    }
+
     /// Those of a request's headers that the application is to be sent: every line of them (RFC 9110, section 5.3).
     pub(super) fn headers_of(
         &self,
+        key: Key,
         head: &RequestHead<'_>,
         transport: Transport,
     ) -> Option<Headers> {
@@ -375,10 +394,14 @@ impl<R: Reactor> Shard<R> {
         let user_header = self.settings.client.user_id_http_header.as_deref();
         let names_user =
             |name: &str| user_header.is_some_and(|header| header.eq_ignore_ascii_case(name));
-        let says_who = |name: &str| is_ambient(name) || names_user(name);
+        let says_who =
+            |name: &str| is_ambient(name) || names_user(name) || name == CERTIFICATE_USER_HEADER;
         let mut kept: Vec<(Box<str>, Box<[u8]>)> = Vec::new();
         for name in wanted.iter().filter(|name| has_cookies || !says_who(name)) {
-            if **name == *"cookie" {
+            if **name == *CERTIFICATE_USER_HEADER {
+                let user = self.certified_user(key);
+                kept.extend(user.map(|user| (name.clone(), user.as_bytes().into())));
+            } else if **name == *"cookie" {
                 kept.extend(cookies_of(head).map(|cookies| (name.clone(), cookies)));
             } else {
                 kept.extend(head.headers(name).map(|value| (name.clone(), value.into())));

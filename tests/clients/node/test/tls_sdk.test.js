@@ -1,8 +1,10 @@
 // The SDK and clients of streams over TLS: by WebSocket, and over HTTP where WebSocket does not get through.
 
 import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { json } from 'node:stream/consumers';
 import { DurableStream } from '@durable-streams/client';
-import { withTls } from '../certificates.js';
+import { Authority, withTls } from '../certificates.js';
 import { emulated } from '../emulated.js';
 import { RIGHTS, restart, withConfig, withSdk } from '../sdk.js';
 import { onBothDrivers } from '../server.js';
@@ -112,4 +114,87 @@ onBothDrivers('over TLS, readers of a stream see what is appended', withTls(), a
   assert.deepEqual((await catchUp(url, { fetch })).items, expected);
   await handle.close();
   for (const reader of readers) assert.equal(await reader.closed, undefined);
+});
+
+const DEVICES = new Authority('devices');
+const device = DEVICES.issue(['DNS:scale-7.example', 'URI:spiffe://example/scale/7']);
+const nameless = DEVICES.issue(['email:someone@example.com']);
+const pair = ({ cert, key }) => ({ cert, key });
+const namedBy = (kind) => withTls('--tls-client-ca', DEVICES.file, '--tls-client-auth', 'optional', '--tls-client-user', kind);
+
+const NAMED = [
+  ...namedBy('dns'),
+  ...withConfig(
+    '[client]',
+    'allow_anonymous_connect_without_token = true',
+    '[channel.without_namespace]',
+    'presence = true',
+    'allow_user_limited_channels = true',
+    ...RIGHTS,
+  ),
+];
+
+withSdk("a client's certificate names its user", NAMED, async ({ client }) => {
+  for (const maxVersion of ['TLSv1.3', 'TLSv1.2']) {
+    const users = new Map([[pair(device), 'scale-7.example'], [pair(nameless), ''], [{}, '']]);
+    for (const [certificate, user] of users) {
+      const one = client({ tls: { maxVersion, ...certificate } });
+      const id = await one.connect();
+      await one.subscribe('room');
+      const { clients } = await one.centrifuge.presence('room');
+      assert.equal(clients[id].user, user, maxVersion);
+      one.centrifuge.disconnect();
+    }
+    const owner = client({ tls: { maxVersion, ...pair(device) } });
+    await owner.connect();
+    const inbox = await owner.subscribe('inbox#scale-7.example');
+    await inbox.publish('for me');
+    assert.equal(await inbox.value(), 'for me');
+  }
+});
+
+// With a key it is no development server, which would let everybody in.
+const STRICT = [...namedBy('uri'), '--api-key', 'secret', ...withConfig('[channel.without_namespace]', ...RIGHTS)];
+
+withSdk('without a name and a token, nobody connects', STRICT, async ({ client }) => {
+  await client({ tls: pair(device) }).connect();
+  const stranger = client({ tls: pair(nameless) });
+  stranger.centrifuge.connect();
+  const { code, reason } = await stranger.events.next('disconnected');
+  assert.deepEqual([code, reason], [3501, 'bad request']);
+});
+
+// An application that grants what the certificate says.
+const asked = [];
+const application = createServer(async (request, response) => {
+  await json(request);
+  asked.push(request.headers['myriad-certificate-user'] ?? 'nobody');
+  response.setHeader('Content-Type', 'application/json');
+  response.end(JSON.stringify({ result: { user: `of ${asked.at(-1)}` } }));
+});
+await new Promise((resolve) => application.listen(0, '127.0.0.1', resolve));
+application.unref();
+
+const GRANTED = [
+  ...namedBy('common-name'),
+  ...withConfig(
+    '[client.proxy.connect]',
+    'enabled = true',
+    `endpoint = "http://127.0.0.1:${application.address().port}/connect"`,
+    'http_headers = ["Myriad-Certificate-User"]',
+    '[channel.without_namespace]',
+    'presence = true',
+    ...RIGHTS,
+  ),
+];
+
+onBothDrivers('the application is told whom a certificate names, and not what the client wrote', GRANTED, async (server) => {
+  const headers = { 'Myriad-Certificate-User': 'somebody else' };
+  for (const [certificate, user] of [[pair(device), 'scale-7.example'], [{}, 'nobody']]) {
+    const one = await server.connect('/connection/websocket', { headers, ...certificate });
+    one.socket.send(JSON.stringify({ id: 1, connect: {} }));
+    assert.ok(JSON.parse(await one.next()).connect.client);
+    assert.equal(asked.pop(), user);
+    await one.close();
+  }
 });

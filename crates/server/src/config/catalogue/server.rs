@@ -60,6 +60,12 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "Whether clients have to show a certificate that tls-client-ca has signed.",
             ),
             Described::new(
+                "tls-client-user",
+                Word(&["none", "common-name", "dns", "email", "uri"]),
+                "none",
+                "The name in a client's certificate that is its user: of its subject, or the first such one of its subject alternative names.",
+            ),
+            Described::new(
                 "tls-min-version",
                 Word(&["1.2", "1.3"]),
                 "1.2",
