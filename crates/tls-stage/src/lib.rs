@@ -71,6 +71,9 @@ pub struct Setup {
     pub clock: fn() -> Duration,
 }
 
+/// Reads the user out of a certificate (DER) that was verified before.
+pub type UserOf = fn(&[u8]) -> Option<Arc<str>>;
+
 /// What a client is offered.
 #[derive(Debug)]
 pub struct Offer {
@@ -81,8 +84,8 @@ pub struct Offer {
     pub challenge: Option<Arc<ServerConfig>>,
     /// Whose certificates clients may show, if they may. `config` asks it about full handshakes, and the stage about resumed ones.
     pub verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// Reads the user out of a client's certificate (DER), if certificates name users.
-    pub user_of: Option<fn(&[u8]) -> Option<Arc<str>>>,
+    /// How certificates of clients name users, if they do.
+    pub user_of: Option<UserOf>,
     /// Whether a signature takes longer than everything else in a handshake together, as those of RSA and P-384 do.
     pub signs_slowly: bool,
 }

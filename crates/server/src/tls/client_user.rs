@@ -1,5 +1,6 @@
 //! The user whom a client's certificate names.
 
+use myriad_tls_stage::UserOf;
 use std::sync::Arc;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -23,7 +24,7 @@ pub(crate) enum CertificateUser {
 
 impl CertificateUser {
     /// What reads it. The handshake has verified the certificate before.
-    pub(crate) fn reader(self) -> fn(&[u8]) -> Option<Arc<str>> {
+    pub(crate) fn reader(self) -> UserOf {
         match self {
             Self::CommonName => |der| user_of(der, common_name),
             Self::Dns => |der| user_of(der, |certificate| alternative_name(certificate, dns)),
@@ -40,7 +41,10 @@ fn user_of(der: &[u8], find: impl Fn(&X509Certificate<'_>) -> Option<String>) ->
     let is_usable =
         !name.is_empty() && name.len() <= USER_BYTES_MAX && !name.contains(char::is_control);
     if !is_usable {
-        tracing::debug!("TLS: a client's certificate has a name that can be no user: {name:.256?}");
+        tracing::debug!(
+            "TLS: a client's certificate has a name of {} bytes that can be no user",
+            name.len()
+        );
     }
     is_usable.then(|| name.into())
 }
