@@ -8,14 +8,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
-/// Connections at a time. Others wait in the kernel: anybody may connect, and only the authority has something to ask.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections at a time. Anybody may connect, and only the authority has something to ask: one more ends the oldest, so nobody keeps a
+/// place by silence.
+const CONNECTIONS_MAX: usize = 64;
 
 /// The time of a connection.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,20 +28,23 @@ const PATH: &str = "/.well-known/acme-challenge/";
 
 /// Answers for as long as the server runs.
 pub(super) async fn answer(listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Nobody closes it.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    let mut places: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS_MAX);
+    loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(async move {
-                    let served = http1::Builder::new()
-                        .keep_alive(false)
-                        .timer(TokioTimer::new())
-                        .serve_connection(TokioIo::new(stream), service_fn(respond));
-                    // How it ends is the client's business.
-                    let _ = tokio::time::timeout(TIMEOUT, served).await;
-                    drop(place);
-                });
+                places.retain(|place| !place.is_finished());
+                if places.len() == CONNECTIONS_MAX
+                    && let Some(oldest) = places.pop_front()
+                {
+                    oldest.abort();
+                }
+                let served = http1::Builder::new()
+                    .keep_alive(false)
+                    .timer(TokioTimer::new())
+                    .serve_connection(TokioIo::new(stream), service_fn(respond));
+                // How it ends is the client's business.
+                let task = tokio::spawn(tokio::time::timeout(TIMEOUT, served));
+                places.push_back(task.abort_handle());
             }
             Err(error) => {
                 tracing::warn!("cannot accept on the address of tls-acme-http: {error}");
@@ -67,4 +71,36 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
     let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    #[tokio::test]
+    async fn silent_strangers_keep_no_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(answer(listener));
+        let mut silent = Vec::new();
+        for _ in 0..2 * CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).await.expect("a connection"));
+        }
+        let mut authority = TcpStream::connect(address).await.expect("a connection");
+        let request = format!("GET {PATH}unknown HTTP/1.1\r\nhost: push.example\r\n\r\n");
+        authority.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        authority.read_to_string(&mut answer).await.expect("text");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        // The first comers went to make room, and the last ones are still there.
+        assert_eq!(silent[0].read(&mut [0]).await.expect("an end"), 0);
+        let last = silent.last().expect("a connection");
+        let read = last.try_read(&mut [0]);
+        assert_eq!(
+            read.map_err(|error| error.kind()),
+            Err(std::io::ErrorKind::WouldBlock)
+        );
+    }
 }

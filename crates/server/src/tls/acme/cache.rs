@@ -15,7 +15,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use instant_acme::AccountCredentials;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where things are.
@@ -45,13 +45,16 @@ impl Cache {
         }
     }
 
-    /// Makes the folder, and finds out whether it can be written to.
-    pub(super) fn prepare(&self) -> io::Result<()> {
+    /// Makes the folder, and finds out whether it can be written to. True if everybody else can write to it too.
+    pub(super) fn prepare(&self) -> io::Result<bool> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)?;
-        Lock::open(self).map(drop)
+        Lock::open(self)?;
+        // A group may be meant: a program that copies certificates, for example.
+        let mode = std::fs::metadata(&self.folder)?.permissions().mode();
+        Ok(mode & 0o002 != 0)
     }
 
     /// The account in the folder. A file that cannot be read counts as no account, because a new one costs nothing.
@@ -159,7 +162,6 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, KeyPair};
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     /// A folder that goes with its test.
     struct Folder(PathBuf);
@@ -219,6 +221,18 @@ mod tests {
         let mut names: Vec<_> = names.collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_folder_to_which_everybody_may_write_is_noticed() {
+        let folder = Folder::new("wide");
+        let cache = folder.cache();
+        assert_eq!(mode(&cache.folder), 0o700);
+        for (mode, is_open) in [(0o700, false), (0o775, false), (0o777, true)] {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&cache.folder, permissions).unwrap();
+            assert_eq!(cache.prepare().unwrap(), is_open, "{mode:o}");
+        }
     }
 
     #[test]

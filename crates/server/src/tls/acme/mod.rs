@@ -110,13 +110,19 @@ pub(crate) fn read_ca(path: &Path) -> Result<String, LoadFault> {
 pub(crate) fn begin_answers(settings: &AcmeSettings) -> Result<(), ServerError> {
     // Without the folder a server would order anew at each start, until the authority refuses.
     let prepared = Cache::of(settings).prepare();
-    prepared.map_err(|error| {
+    let is_open = prepared.map_err(|error| {
         let advice = format!(
             "cannot be used: {error}; choose a folder that the server's user may make and write to"
         );
         let fault = LoadFault::new("tls-acme-cache", &settings.folder, advice);
         ServerError::Config(fault.into())
     })?;
+    if is_open {
+        tracing::warn!(
+            "everybody on this machine may replace the certificate in tls-acme-cache = {:?}: chmod o-w",
+            settings.folder
+        );
+    }
     let Some(address) = settings.http else {
         return Ok(());
     };
