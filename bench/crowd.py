@@ -59,10 +59,10 @@ class Bench:
         """Messages a second that come back over plain TCP now, one on its way on each connection: `baseline/echoes.c`."""
         return _plain_rate_per_s("echoes", self.echoes, "--connections", min(connections, ECHO_CONNECTIONS_MAX))
 
-    def server_command(self, kind, connections, ping_interval, ports, config=None):
-        """The kinds: `baseline`, `io_uring`, `epoll`. `config` is the path of a config file."""
+    def server_command(self, kind, connections, ping_interval, ports, config=None, others=0):
+        """The kinds: `baseline`, `io_uring`, `epoll`. `config` is the path of a config file. `others` connect beside the crowd."""
         # Room for probers and control connections, which count as connections too.
-        room = connections + 1000
+        room = connections + others + 1000
         if kind == "baseline":
             return [
                 self.baseline, "--listen", f"127.0.0.1:{ports[0]}", "--control", f"127.0.0.1:{ports[1]}",
@@ -103,15 +103,15 @@ class Bench:
 
     def run(
         self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench", config=None,
-        watches_server=False, server_options=lambda ports: [],
+        watches_server=False, server_options=lambda ports: [], others=0,
     ):
         """Starts both, hands the crowd's events to `course`, returns its figures with those all runs have.
 
         `crowd_options(kind, ports)` is called when the server is ready. `course(run, event)` is called for each live event
         and returns True when the run is over. `config` is the text of the server's config file, and `server_options(ports)` gives
-        more of its options. With `watches_server` the
-        crowd's report has what a message takes of the processors at both ends. The baseline's many processes are not watched,
-        because looking at them costs the crowd more than looking at one.
+        more of its options. So many `others` connect beside the crowd.
+        With `watches_server` the crowd's report has what a message takes of the processors at both ends. The baseline's many processes are
+        not watched, because looking at them costs the crowd more than looking at one.
         """
         in_use, _ = processes.sockets()
         ports = processes.free_ports(2)
@@ -122,7 +122,7 @@ class Bench:
             config_path = self.out / f"{name}.toml"
             config_path.write_text(config)
             figures["config"] = config
-        server_command = self.server_command(kind, connections, ping_interval, ports, config_path)
+        server_command = self.server_command(kind, connections, ping_interval, ports, config_path, others)
         server_command += server_options(ports)
         with Process(server_command, self.out / f"{name}.server.log") as server:
             wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)

@@ -9,6 +9,7 @@ import statistics
 
 import quantity
 import rows
+import secured
 from earlier import Earlier
 
 HEAD = """# Benchmarks
@@ -185,8 +186,16 @@ def _other(run):
     if "connect_floor_per_s" in run:
         floor = rows.per_second(run["connect_floor_per_s"])
         notes.append(f"connects at {rows.setup_share_of_floor(run):.2f} of the floor of {floor}")
+    if "handshakes_per_s" in run:
+        floor = rows.per_second(run["handshakes_per_s"])
+        notes.append(f"connects at {rows.setup_share_of_handshakes(run):.2f} of {floor}, the handshakes in memory")
+    if "storm" in run:
+        storm = run["storm"]
+        notes.append(f"{storm['connected']:,} clients came within {rows.seconds(storm['elapsed_s'])}")
     if plain := run.get("plain_echoes_per_s"):
         notes.append(f"the plain program had {rows.per_second(plain)} echoes before, which are twice as many sends")
+    if run["kind"] in secured.STORM_KINDS:
+        notes.append(f"p99 {rows.milliseconds(rows.push_p99_ms(run))}")
     if "server_cpu_s" in run:
         notes.append(f"server CPU {run['server_cpu_s']:.1f} s for {len(run['pushes'])} pushes")
     if "server_cpu_share" in run:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import accuracy
 import quantity
+import secured
 
 # Of the rate that clients publish at: what must come back as answers, and as deliveries.
 ACKS_SHARE = 0.99
@@ -159,6 +160,23 @@ def echoes_against_plain(run):
     """Messages that came back, over those of the plain program just before; none if it was not run."""
     plain = run.get("plain_echoes_per_s")
     return echo_rate(run) / plain if plain else None
+
+
+def setup_share_of_handshakes(run):
+    """The setup rate over that of handshakes in memory, which was measured just before."""
+    return setup_rate(run) / run["handshakes_per_s"]
+
+
+def push_p99_ms(run):
+    """Publish to delivery, 99% of all deliveries of a push: the median of those pushes that the storm met, or of as many without."""
+    return statistics.median(push["p99_ms"] for push in stormy(run))
+
+
+def stormy(run):
+    """The pushes from the storm's beginning to its end. A run without a storm has them in the same places."""
+    first = secured.STORM_BEGINS_AFTER
+    length = math.ceil(run["storm"]["elapsed_s"]) if "storm" in run else secured.STORM_PUSHES
+    return run["pushes"][first : first + max(length, 1)]
 
 
 def setup_seconds(run):
@@ -408,6 +426,17 @@ ROWS = [
         "at most 1.6", ratio("tls", last_ms, against="plain"), 1.6),
     Row("tls-100k-cpu", "tls-100k", "server CPU per delivered message in that broadcast, against plain",
         "at most 1.9", ratio("tls", cpu_per_delivery_us, against="plain"), 1.9),
+    Row("tls-100k-connect", "tls-100k", "connect + handshake + upgrade, 100k, both ends here, against the same handshakes in memory",
+        "at least 0.7", figure("tls", setup_share_of_handshakes), 0.7, at_least=True),
+    Row("tls-storm-p99", "tls-storm",
+        "50k clients get a push each second while 100k shake hands: publish to delivery, p99, later than without",
+        "at most 50 ms", difference("storm", push_p99_ms, against="calm"), 50, shown=milliseconds),
+    Row("tls-1m-memory", "tls-1m", "user space of an idle `wss://` connection, at 1M, io_uring",
+        "341 B, 256 B more than a plain one", figure("tls", user_bytes), 341, shown=byte_count),
+    Row("tls-1m-crowd", "tls-1m", "user space of a `wss://` client of the crowd, at 1M",
+        "320 B", figure("tls", crowd_bytes), 320, shown=byte_count),
+    Row("tls-1m-missed", "tls-1m", "1M `wss://` clients held and pinged for ten minutes: pushes that did not come, gaps and duplicates",
+        "0", every("tls", missed), 0, shown="{:,.0f}".format),
     Row("sessions-100k-setup", "sessions-100k", "JSON clients that connect and subscribe, 100k, both ends here, io_uring",
         "30,000/s", figure("centrifuge-json", setup_rate), 30_000, at_least=True, shown=per_second),
     Row("sessions-100k-setup-ratio", "sessions-100k", "the same against `raw` in the same round",

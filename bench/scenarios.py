@@ -117,6 +117,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("broadcast-100k", 100_000, 5, KINDS, broadcast_over_floor),
         scenario("compressed-100k", 100_000, 5, ("plain", "compressed"), compressed),
         scenario("tls-100k", 100_000, 3, secured.KINDS, secured.broadcast),
+        scenario("tls-storm", 50_000, 3, secured.STORM_KINDS, secured.storm),
         scenario("sessions-100k", 100_000, 5, sessions.PROTOCOLS, sessions.sessions),
         scenario("tokens-100k", 100_000, 3, tokens.KINDS, tokens.with_tokens),
         scenario("proxy-connect", 50_000, 3, ("application",), application.asked_at_connect),
@@ -142,6 +143,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("broadcast-1m", 1_000_000, 3, KINDS, broadcast),
         scenario("idle-1m", 1_000_000, 1, ("io_uring", "epoll"), idle),
         scenario("latency-1m", 1_000_000, 1, ("io_uring", "epoll"), latency),
+        scenario("tls-1m", 1_000_000, 1, ("tls",), secured.held),
         scenario("broadcast-1m-hash", 1_000_000, 3, KINDS, broadcast, larger_hash=True),
         # Both ends take 17 GB of kernel memory. The baseline's processes would need more.
         scenario("broadcast-2m", 2_000_000, 1, io_uring, broadcast, when_named=True),

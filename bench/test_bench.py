@@ -115,6 +115,23 @@ class RowTest(unittest.TestCase):
         self.assertAlmostEqual(row("tls-100k-last").outcome(runs).median, 2.0)
         self.assertAlmostEqual(row("tls-100k-cpu").outcome(runs).median, 1.5)
 
+    def test_connecting_over_tls_is_held_against_handshakes_in_memory(self):
+        measured = run("tls", 0, [1]) | {"handshakes_per_s": 120_000.0}
+        measured["report"]["crowd"] = {"user_bytes_per_client": 300}
+        self.assertEqual(row("tls-100k-connect").outcome([measured]).median, 0.75)
+        result = {"scenario": "tls-100k", "connections": 100, "context": CONTEXT, "runs": [measured]}
+        self.assertIn("connects at 0.75 of 120,000/s, the handshakes in memory", report.page({"tls-100k": result}))
+
+    def test_a_storm_counts_from_its_beginning_to_its_end(self):
+        calm, storm = run("calm", 0, [1] * 60), run("storm", 0, [1] * 60)
+        for index in range(60):
+            calm["pushes"][index]["p99_ms"] = 100
+            storm["pushes"][index]["p99_ms"] = 130 if 5 <= index < 25 else 900
+        storm["storm"] = {"connected": 200, "elapsed_s": 19.5}
+        self.assertEqual(row("tls-storm-p99").outcome([calm, storm]).measured, "30.00 ms")
+        result = {"scenario": "tls-storm", "connections": 100, "context": CONTEXT, "runs": [calm, storm]}
+        self.assertIn("200 clients came within 19.5 s", report.page({"tls-storm": result}))
+
     def test_rooms_that_missed_something_have_no_time(self):
         runs = [run("at 50%", 0, [])]
         runs[0]["report"]["fanout"] = {"reach": 1, "overall": {"p99_ms": 12.5}}
