@@ -4,9 +4,9 @@
     check.py --ports 26000,26001 [--connections 500] [--mode push|echo] [--push-every-ms N] [--features push,timer,...]
              [--ca certificate.pem]
 
-The contestant must have been started with that mode and timer, and with --ca in TLS with that certificate. Prints one line per check, and how long each
-broadcast took to reach the first and the last connection, by this client's own clock; exits with 1 at the first
-check that fails.
+The contestant must have been started with that mode and timer. With --ca it must speak TLS and show that certificate.
+Prints one line per check, and how long each broadcast took to reach the first and the last connection, by this
+client's own clock; exits with 1 at the first check that fails.
 """
 
 import argparse
@@ -116,6 +116,13 @@ class Surface:
         return None
 
 
+def http_connection(host, port, timeout_s, context=None):
+    """With TLS where there is a context for it."""
+    if context:
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
 @dataclass
 class Crowd:
     """The ports of a contestant and the connections to them."""
@@ -129,13 +136,8 @@ class Crowd:
     context: ssl.SSLContext | None = None
     sockets: list = field(default_factory=list)
 
-    def http(self, port):
-        if self.context:
-            return http.client.HTTPSConnection(self.host, port, timeout=PATIENCE_S, context=self.context)
-        return http.client.HTTPConnection(self.host, port, timeout=PATIENCE_S)
-
     def request(self, port, method, path, body=None):
-        connection = self.http(port)
+        connection = http_connection(self.host, port, PATIENCE_S, self.context)
         try:
             connection.request(method, path, body)
             response = connection.getresponse()
@@ -364,7 +366,7 @@ async def check_limits(crowd, _):
 
 async def check_request(crowd, _):
     def conversation(port):
-        connection = crowd.http(port)
+        connection = http_connection(crowd.host, port, PATIENCE_S, crowd.context)
         try:
             connection.connect()
             first = connection.sock

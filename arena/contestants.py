@@ -16,6 +16,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from check import http_connection
+
 ARENA = Path(__file__).resolve().parent
 KINDS = ("websocket", "longpoll", "tcp", "held")
 FEATURES = ("push", "timer", "echo", "request", "tls")
@@ -234,13 +236,6 @@ def all_descriptors():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def http_connection(host, port, timeout_s, context=None):
-    """With TLS where there is a context for it."""
-    if context:
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
-    return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 
 class Running:

@@ -168,12 +168,12 @@ def setup_share_of_handshakes(run):
 
 
 def push_p99_ms(run):
-    """Publish to delivery, 99% of all deliveries of a push: the median of those pushes that the storm met, or of as many without."""
+    """The median, over the pushes of `stormy`, of the time from publish to 99% of the deliveries."""
     return statistics.median(push["p99_ms"] for push in stormy(run))
 
 
 def stormy(run):
-    """The pushes from the storm's beginning to its end. A run without a storm has them in the same places."""
+    """The pushes during the storm. Of a run without one, all pushes from the same place on."""
     first = secured.STORM_BEGINS_AFTER
     length = math.ceil(run["storm"]["elapsed_s"]) if "storm" in run else secured.STORM_PUSHES
     return run["pushes"][first : first + max(length, 1)]

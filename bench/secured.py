@@ -18,8 +18,8 @@ STORM_PUSHES, STORM_BEGINS_AFTER = 60, 5
 STORM_SIZE = 2
 # How long clients are held, and the pushes of that time.
 HELD_S, HELD_PUSHES = 600, 3
-# After the first push, until it is over, and then two intervals of pings.
-CALM_S, WATCHED_S = 100, 50
+# The server's CPU is watched from 100 s after the first push on, for two intervals of pings.
+WATCH_AFTER_S, WATCHED_S = 100, 50
 # A certificate that is no authority's: the crowd takes it as its own authority (`--ca`).
 CERTIFICATE = [
     "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -78,8 +78,8 @@ def storm(bench, name, kind, connections):
     storms, commands = [], []
 
     def begin(run):
-        # The clients that come stand for other machines. Here they would take the processors of the crowd that is measured, so they come
-        # last: what they delay is the server alone.
+        # The clients that come stand for other machines. Here they would take the processors of the crowd that is measured, so they run
+        # at the lowest priority, and slow down the server alone.
         report = bench.out / f"{name}.storm.json"
         command = ["nice", "-n", "19", *bench.crowd_command(coming, run.ports, report, TARGET, *pair.crowd_options, "--duration", "1s")]
         storms.append((Process(command, bench.out / f"{name}.storm.log"), report))
@@ -119,9 +119,9 @@ def held(bench, name, kind, connections):
             run.figures.setdefault("pushes", []).append(event)
             run.pushed_at = getattr(run, "pushed_at", now)
         since = now - getattr(run, "pushed_at", now)
-        if since >= CALM_S and not hasattr(run, "cpu_before"):
+        if since >= WATCH_AFTER_S and not hasattr(run, "cpu_before"):
             run.cpu_before, run.watched_from = run.cpu_seconds(), now
-        elif since >= CALM_S + WATCHED_S and "server_cpu_share" not in run.figures:
+        elif since >= WATCH_AFTER_S + WATCHED_S and "server_cpu_share" not in run.figures:
             run.figures["server_cpu_share"] = (run.cpu_seconds() - run.cpu_before) / (now - run.watched_from)
             run.figures["open_when_watched"] = run.connected
         return False

@@ -22,7 +22,7 @@ PATIENCE = 180
 
 
 def eventually(what, so, server):
-    """What `so` gives when it gives something. Lines of a log too: they come a moment after the server answers."""
+    """Waits until `so` gives something, and returns that. For lines of the log too: they come a moment after the server answers."""
     end = time.monotonic() + PATIENCE
     while not (found := so()):
         assert time.monotonic() < end, f"never: {what}\n" + "\n".join(server.log)

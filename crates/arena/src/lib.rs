@@ -14,6 +14,7 @@
 mod build;
 mod contestant_run;
 mod crowd;
+mod crowd_kind;
 mod exchange;
 mod failure;
 mod failure_text;
@@ -38,6 +39,7 @@ mod tls;
 mod verdict;
 
 pub use crowd::Arrival;
+pub use crowd_kind::CrowdKind;
 pub use exchange::Exchange;
 pub use figures::Summary;
 pub use html::html;

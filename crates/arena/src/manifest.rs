@@ -269,8 +269,7 @@ impl Contestant {
         self.features.contains(&feature)
     }
 
-    /// Whether it takes part in a run with WebSockets, plain connections, or held requests without an answer; all of it
-    /// without TLS.
+    /// Whether it takes part in a run with neither TLS nor clients held over HTTP.
     #[must_use]
     pub fn takes_part_in_plain_runs(&self) -> bool {
         self.kind != Kind::Held && !self.start.is_empty()

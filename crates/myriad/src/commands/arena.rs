@@ -2,7 +2,7 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
-use myriad_arena::{Contestant, Exchange, Options, Report, Transport};
+use myriad_arena::{Contestant, CrowdKind, Exchange, Options, Report, Transport};
 use myriad_layout::{Column, Paint, Table, terminal_columns};
 use myriad_swarm::EXIT_INTERRUPTED;
 use myriad_units::parse::{count, duration, rate};
@@ -150,7 +150,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(contestants) => contestants,
         Err(error) => return bad_arguments(&error.to_string()),
     };
-    let crowd = CrowdKind::of(arguments);
+    let crowd = crowd_of(arguments);
     let contestants = match chosen(contestants, &arguments.only, crowd) {
         Ok(contestants) => contestants,
         Err(why) => return bad_arguments(&why),
@@ -204,80 +204,20 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// What the clients of a run speak, which decides who can take part.
-#[derive(Clone, Copy, Debug)]
-enum CrowdKind {
-    Plain,
-    Tls,
-    Held(Transport),
-    /// Nobody runs: all are listed.
-    Any,
-}
-
-impl CrowdKind {
-    /// All that there are, in the order of a list.
-    const RUNS: [Self; 4] = [
-        Self::Plain,
-        Self::Tls,
-        Self::Held(Transport::LongPoll),
-        Self::Held(Transport::Sse),
-    ];
-
-    fn of(arguments: &Arguments) -> Self {
-        match arguments.held {
-            Some(transport) => Self::Held(transport),
-            None if arguments.tls => Self::Tls,
-            None if arguments.list => Self::Any,
-            None => Self::Plain,
-        }
-    }
-
-    fn fits(self, contestant: &Contestant) -> bool {
-        match self {
-            Self::Plain => contestant.takes_part_in_plain_runs(),
-            Self::Tls => contestant.speaks_tls(),
-            Self::Held(transport) => contestant.holds(transport),
-            Self::Any => true,
-        }
-    }
-
-    /// In a list.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Tls => "tls",
-            Self::Held(transport) => transport.name(),
-            Self::Any => "any",
-        }
-    }
-
-    /// How the command line asks for it.
-    fn flags(self) -> String {
-        match self {
-            Self::Plain | Self::Any => "without --tls and --held".to_owned(),
-            Self::Tls => "with --tls".to_owned(),
-            Self::Held(transport) => format!("with --held {}", transport.name()),
-        }
-    }
-
-    /// Why a contestant cannot take part, as its manifest says it.
-    fn why_unfit(self, contestant: &Contestant) -> String {
-        let others: Vec<String> = Self::RUNS
-            .into_iter()
-            .filter(|other| other.fits(contestant))
-            .map(Self::flags)
-            .collect();
-        format!(
-            "its entry in arena.toml is for runs {}",
-            others.join(" and ")
-        )
+/// The crowd that is asked for. None if nobody runs, and all contestants are listed.
+fn crowd_of(arguments: &Arguments) -> Option<CrowdKind> {
+    match arguments.held {
+        Some(transport) => Some(CrowdKind::Held(transport)),
+        None if arguments.tls => Some(CrowdKind::Tls),
+        None if arguments.list => None,
+        None => Some(CrowdKind::Plain),
     }
 }
 
 fn chosen(
     contestants: Vec<Contestant>,
     only: &[String],
-    crowd: CrowdKind,
+    crowd: Option<CrowdKind>,
 ) -> Result<Vec<Contestant>, String> {
     let names: Vec<&str> = contestants.iter().map(|one| one.name.as_str()).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
@@ -287,6 +227,10 @@ fn chosen(
         ));
     }
     let wanted = |one: &Contestant| only.contains(&one.name);
+    let wished = |one: &Contestant| only.is_empty() || wanted(one);
+    let Some(crowd) = crowd else {
+        return Ok(contestants.into_iter().filter(wished).collect());
+    };
     let fits = |one: &Contestant| crowd.fits(one);
     if let Some(unfit) = contestants.iter().find(|one| wanted(one) && !fits(one)) {
         let fitting: Vec<&str> = contestants
@@ -308,7 +252,7 @@ fn chosen(
     }
     let chosen: Vec<Contestant> = contestants
         .into_iter()
-        .filter(|one| fits(one) && (only.is_empty() || wanted(one)))
+        .filter(|one| fits(one) && wished(one))
         .collect();
     if chosen.is_empty() {
         return Err(format!(
@@ -323,7 +267,7 @@ fn chosen(
 fn list(contestants: &[Contestant]) -> ExitCode {
     let mut table = Table::new(&[Column::TEXT; 5]);
     for one in contestants {
-        let runs: Vec<&str> = CrowdKind::RUNS
+        let runs: Vec<&str> = CrowdKind::ALL
             .into_iter()
             .filter(|crowd| crowd.fits(one))
             .map(CrowdKind::name)

@@ -71,11 +71,7 @@ impl Options {
     /// Certificates that nobody would ever see.
     fn refuse_without_address(&self) -> Result<(), ConfigError> {
         let advice = "needs tls-listen, the address at which clients speak TLS";
-        if let Some(word) = self
-            .tls_client_user
-            .as_deref()
-            .filter(|word| *word != "none")
-        {
+        if let Some(word) = self.client_user_word() {
             return Err(refuse("tls-client-user", format!("{word:?}"), advice));
         }
         let tables = self.tls.as_ref().map_or(&[][..], |tls| &tls.certificates);
@@ -146,7 +142,8 @@ impl Options {
             }
         };
         if auth != ClientAuth::None && self.tls_client_ca.is_none() {
-            let advice = "needs tls-client-ca, the file with who signs the certificates of clients";
+            let advice =
+                "needs tls-client-ca, the file with the CAs that sign the certificates of clients";
             let word = written.unwrap_or_default();
             return Err(refuse("tls-client-auth", format!("{word:?}"), advice));
         }
@@ -155,18 +152,21 @@ impl Options {
 
     /// Whether the certificates of clients say who their users are.
     pub(super) fn certificates_name_users(&self) -> bool {
+        self.client_user_word().is_some()
+    }
+
+    fn client_user_word(&self) -> Option<&str> {
         self.tls_client_user
             .as_deref()
-            .is_some_and(|word| word != "none")
+            .filter(|word| *word != "none")
     }
 
     fn client_user(&self) -> Result<Option<CertificateUser>, ConfigError> {
-        let Some(word) = self.tls_client_user.as_deref() else {
+        let Some(word) = self.client_user_word() else {
             return Ok(None);
         };
         let refused = |advice: &str| Err(refuse("tls-client-user", format!("{word:?}"), advice));
         let user = match word {
-            "none" => return Ok(None),
             "common-name" => CertificateUser::CommonName,
             "dns" => CertificateUser::Dns,
             "email" => CertificateUser::Email,
@@ -175,7 +175,7 @@ impl Options {
         };
         if self.client_auth()? == ClientAuth::None {
             return refused(
-                "needs tls-client-ca, the file with who signs the certificates of clients",
+                "needs tls-client-ca, the file with the CAs that sign the certificates of clients",
             );
         }
         let header = self
@@ -184,7 +184,7 @@ impl Options {
             .map(|client| &*client.user_id_http_header);
         if header.is_some_and(|header| !header.is_empty()) {
             return refused(
-                "and client.user_id_http_header exclude each other: whoever reaches tls-listen could write that header; keep one of them",
+                "cannot stand beside client.user_id_http_header, which whoever reaches tls-listen could write; remove one of them",
             );
         }
         Ok(Some(user))

@@ -6,7 +6,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Bytes of a user's name. A certificate may have 60 KB of them.
+/// The longest name that can be a user. A certificate may have one of 60 KB.
 const USER_BYTES_MAX: usize = 256;
 
 /// Which name of a certificate is the user.
@@ -14,11 +14,11 @@ const USER_BYTES_MAX: usize = 256;
 pub(crate) enum CertificateUser {
     /// The common name of its subject.
     CommonName,
-    /// The first of its alternative names that is a host's (RFC 5280, section 4.2.1.6).
+    /// The first DNS name of its subject alternative names (RFC 5280, section 4.2.1.6).
     Dns,
-    /// The first that is an address of mail.
+    /// The first e-mail address there.
     Email,
-    /// The first that is a URI, such as `spiffe://example.com/device/7`.
+    /// The first URI there, such as `spiffe://example.com/device/7`.
     Uri,
 }
 
@@ -34,18 +34,14 @@ impl CertificateUser {
     }
 }
 
-/// None for a certificate without such a name, and for a name that nobody should meet in a log.
+/// None if the certificate has no such name, or one that is empty, too long, or has control characters.
+///
+/// It runs on a shard's thread, so it logs nothing.
 fn user_of(der: &[u8], find: impl Fn(&X509Certificate<'_>) -> Option<String>) -> Option<Arc<str>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = find(&certificate)?;
     let is_usable =
         !name.is_empty() && name.len() <= USER_BYTES_MAX && !name.contains(char::is_control);
-    if !is_usable {
-        tracing::debug!(
-            "TLS: a client's certificate has a name of {} bytes that can be no user",
-            name.len()
-        );
-    }
     is_usable.then(|| name.into())
 }
 

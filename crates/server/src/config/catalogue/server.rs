@@ -63,7 +63,7 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "tls-client-user",
                 Word(&["none", "common-name", "dns", "email", "uri"]),
                 "none",
-                "The name in a client's certificate that is its user: of its subject, or the first such one of its subject alternative names.",
+                "Which name in a client's certificate is its user: the common name of its subject, or the first DNS name, e-mail address or URI of its subject alternative names.",
             ),
             Described::new(
                 "tls-min-version",

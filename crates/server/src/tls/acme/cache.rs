@@ -3,7 +3,7 @@
 //! Their names have a digest in them: of the authority and the address of mail for an account, and of the authority and all names for a
 //! certificate. So other options find other files, and a certificate that is read has the names that are asked for.
 //!
-//! Only the server's user may read the folder. A file is written beside its place and then moved there, so nobody reads half of one.
+//! Only the server's user may read the files. A folder that the server makes is closed to others too. A file is written beside its place and then moved there, so nobody reads half of one.
 
 use super::AcmeSettings;
 use super::order::Issued;
@@ -45,16 +45,20 @@ impl Cache {
         }
     }
 
-    /// Makes the folder, and finds out whether it can be written to. True if everybody else can write to it too.
-    pub(super) fn prepare(&self) -> io::Result<bool> {
+    /// Makes the folder, and finds out whether it can be written to.
+    pub(super) fn prepare(&self) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)?;
-        Lock::open(self)?;
-        // A group may be meant: a program that copies certificates, for example.
+        Lock::open(self).map(drop)
+    }
+
+    /// Whether every user of this machine may replace files in the folder.
+    pub(super) fn is_open_to_everybody(&self) -> io::Result<bool> {
         let mode = std::fs::metadata(&self.folder)?.permissions().mode();
-        Ok(mode & 0o002 != 0)
+        // A sticky folder lets nobody replace another user's files. A group may be meant: a program that copies certificates.
+        Ok(mode & 0o002 != 0 && mode & 0o1000 == 0)
     }
 
     /// The account in the folder. A file that cannot be read counts as no account, because a new one costs nothing.
@@ -228,10 +232,15 @@ mod tests {
         let folder = Folder::new("wide");
         let cache = folder.cache();
         assert_eq!(mode(&cache.folder), 0o700);
-        for (mode, is_open) in [(0o700, false), (0o775, false), (0o777, true)] {
+        for (mode, is_open) in [
+            (0o700, false),
+            (0o775, false),
+            (0o777, true),
+            (0o1777, false),
+        ] {
             let permissions = fs::Permissions::from_mode(mode);
             fs::set_permissions(&cache.folder, permissions).unwrap();
-            assert_eq!(cache.prepare().unwrap(), is_open, "{mode:o}");
+            assert_eq!(cache.is_open_to_everybody().unwrap(), is_open, "{mode:o}");
         }
     }
 

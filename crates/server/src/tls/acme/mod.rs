@@ -20,7 +20,7 @@ use super::{LoadFault, Loaded, PairFiles, Running, pair};
 use crate::error::ServerError;
 use crate::shards::{random_bits, refusal};
 use cache::{Cache, Lock};
-use instant_acme::{Account, AccountCredentials, NewAccount};
+use instant_acme::{Account, AccountCredentials, ChallengeType, NewAccount};
 use order::{Fault, Issued};
 use schedule::{BackOff, Validity};
 use std::io;
@@ -58,12 +58,20 @@ impl AcmeSettings {
         }
     }
 
-    /// How names are shown that are ours, in words for the log.
-    fn way(&self) -> &'static str {
+    /// How the authority finds out whether names are ours.
+    fn challenge_type(&self) -> ChallengeType {
         match self.http {
-            Some(_) => "HTTP-01",
-            None => "TLS-ALPN-01",
+            Some(_) => ChallengeType::Http01,
+            None => ChallengeType::TlsAlpn01,
         }
+    }
+}
+
+/// A challenge as RFC 8555 and RFC 8737 write it.
+fn name_of(challenge: &ChallengeType) -> &'static str {
+    match challenge {
+        ChallengeType::Http01 => "HTTP-01",
+        _ => "TLS-ALPN-01",
     }
 }
 
@@ -109,7 +117,8 @@ pub(crate) fn read_ca(path: &Path) -> Result<String, LoadFault> {
 /// Makes ready what orders need: the folder, and the address for requests of the authority.
 pub(crate) fn begin_answers(settings: &AcmeSettings) -> Result<(), ServerError> {
     // Without the folder a server would order anew at each start, until the authority refuses.
-    let prepared = Cache::of(settings).prepare();
+    let cache = Cache::of(settings);
+    let prepared = cache.prepare().and_then(|()| cache.is_open_to_everybody());
     let is_open = prepared.map_err(|error| {
         let advice = format!(
             "cannot be used: {error}; choose a folder that the server's user may make and write to"
@@ -119,7 +128,7 @@ pub(crate) fn begin_answers(settings: &AcmeSettings) -> Result<(), ServerError> 
     })?;
     if is_open {
         tracing::warn!(
-            "everybody on this machine may replace the certificate in tls-acme-cache = {:?}: chmod o-w",
+            "everybody on this machine may replace the certificate in tls-acme-cache = {:?}: run chmod o-w on it",
             settings.folder
         );
     }
@@ -241,7 +250,7 @@ impl Renewal {
             "TLS: ordering a certificate for {} from {} ({})",
             self.settings.names.join(", "),
             self.settings.directory,
-            self.settings.way(),
+            name_of(&self.settings.challenge_type()),
         );
         let issued = match self.issue(client).await {
             // The authority may have forgotten it, or somebody has deactivated it.

@@ -1,7 +1,7 @@
 //! One order: the authority asks whether each name is ours, and then signs.
 
-use super::AcmeSettings;
 use super::challenges::{Challenges, Ready};
+use super::{AcmeSettings, name_of};
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeHandle, ChallengeType, Error, Identifier, NewOrder,
     Order, OrderStatus, Problem, RetryPolicy,
@@ -113,10 +113,7 @@ pub(super) async fn order(
     let identifiers: Vec<_> = names.map(|name| Identifier::Dns(name.clone())).collect();
     let wanted = NewOrder::new(&identifiers);
     let mut order = patiently!(account.new_order(&wanted).await)?;
-    let way = match settings.http {
-        Some(_) => ChallengeType::Http01,
-        None => ChallengeType::TlsAlpn01,
-    };
+    let way = settings.challenge_type();
     patiently!(fetch_authorizations(&mut order).await)?;
     // Until the authority has decided.
     let answers = begin_challenges(&mut order, &way, challenges).await?;
@@ -155,9 +152,12 @@ async fn begin_challenges<'a>(
             continue;
         }
         let name = authorization.identifier().to_string();
-        let mut challenge = authorization
-            .challenge(way.clone())
-            .ok_or_else(|| Fault::Refused(format!("the authority offers no {way:?} for {name}")))?;
+        let mut challenge = authorization.challenge(way.clone()).ok_or_else(|| {
+            Fault::Refused(format!(
+                "the authority offers no {} for {name}",
+                name_of(way)
+            ))
+        })?;
         answers.push(prepare(challenges, &name, way, &challenge)?);
         patiently!(challenge.set_ready().await)?;
     }
