@@ -2,7 +2,7 @@
 
 use crate::{CHALLENGE, Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
 use arc_swap::ArcSwap;
-use myriad_reactor::sim::{Chance, Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Chance, Faults, PeerEnd, PeerId, Prng, Sim, SimNet};
 use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Sent, Socket, Token, Waker};
 use myriad_tls::Secrets;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -509,6 +509,73 @@ fn a_record_that_does_not_open_is_answered_with_an_alert_and_the_end() {
     let expected = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
     assert_eq!(error, expected);
     assert_eq!(figures.broken.load(Relaxed), 1);
+}
+
+/// The simulated reactor refuses a send behind the end of our side.
+#[test]
+fn nothing_follows_our_goodbye() {
+    for is_broken in [false, true] {
+        let net = SimNet::new(1, Faults::NONE);
+        let (mut stage, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+        clients[0].say(b"hello");
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].got == b"hello"
+        });
+        let echo = server.open.get_mut(&0).expect("a connection");
+        echo.said_fin = true;
+        stage.shutdown(echo.socket);
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].has_heard_goodbye
+        });
+        // A KeyUpdate that asks for one, or a record that no key opens.
+        if is_broken {
+            net.write(
+                clients[0].peer,
+                &[[23, 3, 3, 0, 20], [1; 5], [2; 5], [3; 5], [4; 5]].concat(),
+            );
+        } else {
+            let asked = clients[0].tls.refresh_traffic_keys();
+            asked.expect("a client that is connected");
+        }
+        for _ in 0..20 {
+            clients[0].turn(&net);
+            server.turn(&mut stage);
+        }
+        assert_eq!(server.open[&0].is_refused, is_broken);
+        assert_eq!(clients[0].error, None);
+        assert_eq!(net.end(clients[0].peer), Some(PeerEnd::Fin));
+    }
+}
+
+/// The handshake may be at any record, and its next one come at any time: nothing answers it.
+#[test]
+fn a_handshake_ends_with_our_side() {
+    for turns in 0..2 {
+        let net = SimNet::new(1, Faults::NONE);
+        let (mut stage, figures) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = [Client::new(&net, client(&[&version::TLS13]))];
+        while server.accepted == 0 {
+            server.turn(&mut stage);
+        }
+        for _ in 0..turns {
+            clients[0].turn(&net);
+            server.turn(&mut stage);
+        }
+        let echo = server.open.get_mut(&0).expect("a connection");
+        echo.said_fin = true;
+        stage.shutdown(echo.socket);
+        for _ in 0..20 {
+            server.turn(&mut stage);
+            clients[0].turn(&net);
+        }
+        assert!(!clients[0].has_heard_goodbye);
+        assert_eq!(net.end(clients[0].peer), Some(PeerEnd::Fin));
+        assert_eq!(figures.failed[Failure::Slow as usize].load(Relaxed), 1);
+        assert_eq!(figures.under_way.load(Relaxed), 0);
+    }
 }
 
 #[test]

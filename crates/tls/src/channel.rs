@@ -115,14 +115,14 @@ impl<E: End> Channel<E> {
         }
     }
 
-    /// Writes records with this plaintext behind what is in `sealed`. False if the connection cannot go on: it has failed, or its keys are
-    /// used up.
+    /// Writes records with this plaintext behind what is in `sealed`. False if the connection cannot go on: it has failed, its keys are used
+    /// up, or an alert of ours has ended it.
     #[must_use]
     pub fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> bool {
         match self {
             Self::Records(records) => {
                 records.seal(plain, sealed);
-                true
+                !records.is_write_closed()
             }
             Self::Legacy(legacy) => legacy.seal(plain, sealed),
         }
