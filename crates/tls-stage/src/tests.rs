@@ -622,6 +622,36 @@ fn a_connection_changes_its_owner_between_any_two_bytes() {
     }
 }
 
+/// The client says goodbye without FIN, and its first owner reads that.
+#[test]
+fn a_new_owner_hears_of_a_goodbye_that_was_said_before() {
+    for version in [&version::TLS13, &version::TLS12] {
+        let net = SimNet::new(1, Faults::NONE);
+        let (mut first, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[version]))];
+        clients[0].say(b"hello");
+        run(&net, &mut first, &mut server, &mut clients, |clients, _| {
+            clients[0].got == b"hello"
+        });
+        clients[0].tls.send_close_notify();
+        clients[0].turn(&net);
+        first
+            .wait(Some(Duration::ZERO), &mut Completions::new())
+            .expect("a wait");
+        let (_, echo) = server.open.pop_first().expect("a connection");
+        let carried = first.transfer(echo.socket, echo.token).expect("no fault");
+        let (mut second, _) = stage(&net, 2);
+        second.accept(false);
+        let socket = second.adopt(carried).expect("room");
+        let mut other = Server::default();
+        other.enter(&mut second, socket, Vec::new());
+        run(&net, &mut second, &mut other, &mut clients, |clients, _| {
+            clients[0].has_heard_goodbye
+        });
+    }
+}
+
 #[test]
 fn connections_without_tls_pass_as_they_are() {
     let net = SimNet::new(1, Faults::NONE);

@@ -48,6 +48,14 @@ impl<E: End> Channel<E> {
         matches!(self, Self::Legacy(_))
     }
 
+    /// Whether the peer said that nothing more comes from it.
+    pub fn is_read_closed(&self) -> bool {
+        match self {
+            Self::Records(records) => records.is_read_closed(),
+            Self::Legacy(legacy) => legacy.is_read_closed(),
+        }
+    }
+
     /// Opens one whole record in its place, and writes what the protocol answers behind what is in `answers`. Ranges of the contents are
     /// ranges of `record`.
     ///

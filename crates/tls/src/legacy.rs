@@ -10,6 +10,7 @@ use crate::records::PLAIN_MAX;
 pub struct Legacy<E> {
     connection: Box<E>,
     has_failed: bool,
+    is_read_closed: bool,
     /// We have said that nothing more comes from us. rustls goes on to answer behind that, for example with a warning.
     is_write_closed: bool,
 }
@@ -39,8 +40,14 @@ impl<E: End> Legacy<E> {
         Self {
             connection,
             has_failed: false,
+            is_read_closed: false,
             is_write_closed: false,
         }
+    }
+
+    /// Whether the peer said that nothing more comes from it.
+    pub fn is_read_closed(&self) -> bool {
+        self.is_read_closed
     }
 
     /// Opens one whole record in its place. Its data goes behind what is in `data`, answers behind what is in `answers`.
@@ -66,6 +73,7 @@ impl<E: End> Legacy<E> {
         if self.is_write_closed {
             answers.truncate(before);
         }
+        self.is_read_closed |= result == Ok(Heard::Closed);
         result
     }
 
