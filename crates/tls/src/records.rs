@@ -21,6 +21,24 @@ pub(crate) const QUIET_MAX: u8 = 32;
 /// Records that one key seals. A key of AES-GCM lasts for 2^24.5 full ones (RFC 8446, 5.5), and nobody else counts them.
 const SEALED_MAX: u64 = 1 << 24;
 
+#[cfg(feature = "key-limit")]
+thread_local! {
+    static LIMIT: std::cell::Cell<u64> = const { std::cell::Cell::new(SEALED_MAX) };
+}
+
+/// A key seals no more records than this on the current thread from now on.
+#[cfg(feature = "key-limit")]
+pub fn limit_keys(records: u64) {
+    LIMIT.set(records);
+}
+
+fn sealed_max() -> u64 {
+    #[cfg(feature = "key-limit")]
+    return LIMIT.get();
+    #[cfg(not(feature = "key-limit"))]
+    SEALED_MAX
+}
+
 pub(crate) const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
@@ -259,7 +277,7 @@ impl Records {
         self.answer(sealed);
         let mut cipher = None;
         for part in plain.chunks(PLAIN_MAX) {
-            if self.write.sequence >= SEALED_MAX - 1 {
+            if self.write.sequence >= sealed_max() - 1 {
                 self.update_write(0, sealed);
                 cipher = None;
             }
