@@ -257,6 +257,12 @@ impl<R: Reactor> Shard<R> {
         self.reactor.wait(timeout, &mut self.completions)
     }
 
+    /// Whether the last [`Shard::wait`] found something for a turn, or left something for the next wait. Public for the simulator.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        !self.completions.list.is_empty() || self.completions.input_pending
+    }
+
     /// Records the turn's durations. Only here is its end known: a turn gets the time of its start and reads no clock.
     fn note_turn_end(&mut self, now: Now) {
         let metrics = &self.mesh.metrics()[self.index];

@@ -84,6 +84,9 @@ impl Tls {
         let secured = self.secured.get_mut(key);
         if secured.is_some_and(|secured| secured.take(HAS_PLACE)) {
             self.handshakes -= 1;
+            // Nothing may happen at the sockets for long.
+            let under_way = &self.setup.figures.under_way;
+            under_way.store(self.handshakes as u64, Relaxed);
         }
     }
 

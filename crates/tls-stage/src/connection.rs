@@ -159,6 +159,12 @@ impl Connection {
         matches!(self.stage, Stage::Ended)
     }
 
+    /// Whether the peer has said that it sends no more, and may still read.
+    #[must_use]
+    pub fn is_read_closed(&self) -> bool {
+        matches!(&self.stage, Stage::Open(channel) if channel.is_read_closed())
+    }
+
     /// Whether the peer speaks TLS 1.2.
     #[must_use]
     pub fn is_legacy(&self) -> bool {

@@ -21,7 +21,7 @@ pub enum Failure {
     Protocol,
     /// The client went away.
     Gone,
-    /// Others needed its place, and it had been silent.
+    /// Others needed its place and it had been silent, or its owner ended it: it took too long, or the server ends.
     Slow,
     /// There is no certificate yet.
     NoCertificate,

@@ -1,8 +1,11 @@
 //! The calls of a reactor.
 
 use crate::admission::LINE_INTERVAL;
-use crate::{Carried, Connection, MARK, Secured, Tls, TlsStage, WANTS_WRITABLE, find, token_below};
-use myriad_reactor::{Close, Completions, NotAdopted, Reactor, SendOp, Socket, Token};
+use crate::{
+    Carried, Connection, END_REPORTED, MARK, Secured, Tls, TlsStage, WANTS_WRITABLE, find,
+    token_below,
+};
+use myriad_reactor::{Close, Completion, Completions, NotAdopted, Reactor, SendOp, Socket, Token};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,6 +49,11 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         {
             secured.token_index = token.index;
             secured.token_generation = token.generation;
+            // Its owner before this one has read the peer's goodbye, and nothing else may come from the socket.
+            if secured.connection.is_read_closed() && !secured.has(END_REPORTED) {
+                secured.set(END_REPORTED);
+                tls.ready.push(Completion::Finished { token });
+            }
         }
         self.sockets.register(below, named);
     }

@@ -1,5 +1,6 @@
 //! From the caller to the sockets.
 
+use crate::figures::Failure;
 use crate::{
     AWAITS_WRITABLE, IS_LEAVING, IS_WITHHELD, MARK, SAID_GOODBYE, Secured, Tls, WANTS_FIN,
     WANTS_WRITABLE,
@@ -121,12 +122,21 @@ impl Tls {
         }
     }
 
-    /// Says goodbye, and ends our side behind it.
+    /// Says goodbye, and ends our side behind it. A handshake that has not ended ends with it: its next message could not leave any more.
     pub(crate) fn shutdown(&mut self, key: Key) {
-        if let Some(secured) = self.secured.get_mut(key) {
-            say_goodbye(secured);
-            secured.set(WANTS_FIN);
-            self.speaking.push(key);
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        let was_handshaking = secured.connection.is_handshaking();
+        if was_handshaking {
+            secured.connection.end();
+        }
+        say_goodbye(secured);
+        secured.set(WANTS_FIN);
+        self.speaking.push(key);
+        if was_handshaking {
+            self.setup.figures.count_failure(Failure::Slow);
+            self.leave_place(key);
         }
     }
 

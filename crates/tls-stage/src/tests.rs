@@ -2,7 +2,7 @@
 
 use crate::{CHALLENGE, Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
 use arc_swap::ArcSwap;
-use myriad_reactor::sim::{Chance, Faults, PeerId, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Chance, Faults, PeerEnd, PeerId, Prng, Sim, SimNet};
 use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Sent, Socket, Token, Waker};
 use myriad_tls::Secrets;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -511,6 +511,73 @@ fn a_record_that_does_not_open_is_answered_with_an_alert_and_the_end() {
     assert_eq!(figures.broken.load(Relaxed), 1);
 }
 
+/// The simulated reactor refuses a send behind the end of our side.
+#[test]
+fn nothing_follows_our_goodbye() {
+    for is_broken in [false, true] {
+        let net = SimNet::new(1, Faults::NONE);
+        let (mut stage, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+        clients[0].say(b"hello");
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].got == b"hello"
+        });
+        let echo = server.open.get_mut(&0).expect("a connection");
+        echo.said_fin = true;
+        stage.shutdown(echo.socket);
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].has_heard_goodbye
+        });
+        // A KeyUpdate that asks for one, or a record that no key opens.
+        if is_broken {
+            net.write(
+                clients[0].peer,
+                &[[23, 3, 3, 0, 20], [1; 5], [2; 5], [3; 5], [4; 5]].concat(),
+            );
+        } else {
+            let asked = clients[0].tls.refresh_traffic_keys();
+            asked.expect("a client that is connected");
+        }
+        for _ in 0..20 {
+            clients[0].turn(&net);
+            server.turn(&mut stage);
+        }
+        assert_eq!(server.open[&0].is_refused, is_broken);
+        assert_eq!(clients[0].error, None);
+        assert_eq!(net.end(clients[0].peer), Some(PeerEnd::Fin));
+    }
+}
+
+/// The handshake may be at any record, and its next one come at any time: nothing answers it.
+#[test]
+fn a_handshake_ends_with_our_side() {
+    for turns in 0..2 {
+        let net = SimNet::new(1, Faults::NONE);
+        let (mut stage, figures) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = [Client::new(&net, client(&[&version::TLS13]))];
+        while server.accepted == 0 {
+            server.turn(&mut stage);
+        }
+        for _ in 0..turns {
+            clients[0].turn(&net);
+            server.turn(&mut stage);
+        }
+        let echo = server.open.get_mut(&0).expect("a connection");
+        echo.said_fin = true;
+        stage.shutdown(echo.socket);
+        for _ in 0..20 {
+            server.turn(&mut stage);
+            clients[0].turn(&net);
+        }
+        assert!(!clients[0].has_heard_goodbye);
+        assert_eq!(net.end(clients[0].peer), Some(PeerEnd::Fin));
+        assert_eq!(figures.failed[Failure::Slow as usize].load(Relaxed), 1);
+        assert_eq!(figures.under_way.load(Relaxed), 0);
+    }
+}
+
 #[test]
 fn a_connection_changes_its_owner_between_any_two_bytes() {
     for seed in 0..30 {
@@ -552,6 +619,36 @@ fn a_connection_changes_its_owner_between_any_two_bytes() {
         });
         assert_eq!(clients[0].got, clients[0].sent, "seed {seed}");
         assert_eq!(figures.open.load(Relaxed), 1);
+    }
+}
+
+/// The client says goodbye without FIN, and its first owner reads that.
+#[test]
+fn a_new_owner_hears_of_a_goodbye_that_was_said_before() {
+    for version in [&version::TLS13, &version::TLS12] {
+        let net = SimNet::new(1, Faults::NONE);
+        let (mut first, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[version]))];
+        clients[0].say(b"hello");
+        run(&net, &mut first, &mut server, &mut clients, |clients, _| {
+            clients[0].got == b"hello"
+        });
+        clients[0].tls.send_close_notify();
+        clients[0].turn(&net);
+        first
+            .wait(Some(Duration::ZERO), &mut Completions::new())
+            .expect("a wait");
+        let (_, echo) = server.open.pop_first().expect("a connection");
+        let carried = first.transfer(echo.socket, echo.token).expect("no fault");
+        let (mut second, _) = stage(&net, 2);
+        second.accept(false);
+        let socket = second.adopt(carried).expect("room");
+        let mut other = Server::default();
+        other.enter(&mut second, socket, Vec::new());
+        run(&net, &mut second, &mut other, &mut clients, |clients, _| {
+            clients[0].has_heard_goodbye
+        });
     }
 }
 

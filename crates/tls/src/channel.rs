@@ -48,6 +48,14 @@ impl<E: End> Channel<E> {
         matches!(self, Self::Legacy(_))
     }
 
+    /// Whether the peer said that nothing more comes from it.
+    pub fn is_read_closed(&self) -> bool {
+        match self {
+            Self::Records(records) => records.is_read_closed(),
+            Self::Legacy(legacy) => legacy.is_read_closed(),
+        }
+    }
+
     /// Opens one whole record in its place, and writes what the protocol answers behind what is in `answers`. Ranges of the contents are
     /// ranges of `record`.
     ///
@@ -115,14 +123,14 @@ impl<E: End> Channel<E> {
         }
     }
 
-    /// Writes records with this plaintext behind what is in `sealed`. False if the connection cannot go on: it has failed, or its keys are
-    /// used up.
+    /// Writes records with this plaintext behind what is in `sealed`. False if the connection cannot go on: it has failed, its keys are used
+    /// up, or an alert of ours has ended it.
     #[must_use]
     pub fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> bool {
         match self {
             Self::Records(records) => {
                 records.seal(plain, sealed);
-                true
+                !records.is_write_closed()
             }
             Self::Legacy(legacy) => legacy.seal(plain, sealed),
         }

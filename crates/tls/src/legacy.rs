@@ -10,6 +10,9 @@ use crate::records::PLAIN_MAX;
 pub struct Legacy<E> {
     connection: Box<E>,
     has_failed: bool,
+    is_read_closed: bool,
+    /// We have said that nothing more comes from us. rustls goes on to answer behind that, for example with a warning.
+    is_write_closed: bool,
 }
 
 /// Why a connection of TLS 1.2 ends.
@@ -37,7 +40,14 @@ impl<E: End> Legacy<E> {
         Self {
             connection,
             has_failed: false,
+            is_read_closed: false,
+            is_write_closed: false,
         }
+    }
+
+    /// Whether the peer said that nothing more comes from it.
+    pub fn is_read_closed(&self) -> bool {
+        self.is_read_closed
     }
 
     /// Opens one whole record in its place. Its data goes behind what is in `data`, answers behind what is in `answers`.
@@ -54,11 +64,16 @@ impl<E: End> Legacy<E> {
         if self.has_failed {
             return Err(LegacyFailed::Unexpected);
         }
+        let before = answers.len();
         let result = self.take(record, data, answers);
         if result.is_err() {
             self.has_failed = true;
             self.take_alert(answers);
         }
+        if self.is_write_closed {
+            answers.truncate(before);
+        }
+        self.is_read_closed |= result == Ok(Heard::Closed);
         result
     }
 
@@ -110,17 +125,18 @@ impl<E: End> Legacy<E> {
         }
     }
 
-    /// Writes `plain` behind what is in `sealed`. False if the connection cannot go on: it has failed, or its keys are used up.
+    /// Writes `plain` behind what is in `sealed`. False if the connection cannot go on: it has failed, its keys are used up, or it is closed.
     #[must_use]
     pub fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> bool {
-        plain.chunks(PLAIN_MAX).all(|part| {
-            self.write(sealed, |state, sealed| match state {
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    write(sealed, |room| Encoded::from(traffic.encrypt(part, room)))
-                }
-                _ => false,
+        !self.is_write_closed
+            && plain.chunks(PLAIN_MAX).all(|part| {
+                self.write(sealed, |state, sealed| match state {
+                    ConnectionState::WriteTraffic(mut traffic) => {
+                        write(sealed, |room| Encoded::from(traffic.encrypt(part, room)))
+                    }
+                    _ => false,
+                })
             })
-        })
     }
 
     /// Writes a `close_notify`.
@@ -131,6 +147,7 @@ impl<E: End> Legacy<E> {
             }),
             _ => false,
         });
+        self.is_write_closed = true;
     }
 
     fn write(

@@ -35,6 +35,8 @@ pub use end::End;
 pub use handshake::{Established, Handshake, HandshakeFailed, Progress, Protection};
 pub use header::{HEADER, Header, RECORD_MAX};
 pub use legacy::{Heard, Legacy, LegacyFailed};
+#[cfg(feature = "key-limit")]
+pub use records::limit_keys;
 pub use records::{Content, Opened, PLAIN_MAX, Records, STATE, Side, Unfit};
 pub use secrets::Secrets;
 pub use suite::Suite;

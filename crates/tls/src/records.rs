@@ -21,6 +21,24 @@ pub(crate) const QUIET_MAX: u8 = 32;
 /// Records that one key seals. A key of AES-GCM lasts for 2^24.5 full ones (RFC 8446, 5.5), and nobody else counts them.
 const SEALED_MAX: u64 = 1 << 24;
 
+#[cfg(feature = "key-limit")]
+thread_local! {
+    static LIMIT: std::cell::Cell<u64> = const { std::cell::Cell::new(SEALED_MAX) };
+}
+
+/// A key seals no more records than this on the current thread from now on.
+#[cfg(feature = "key-limit")]
+pub fn limit_keys(records: u64) {
+    LIMIT.set(records);
+}
+
+fn sealed_max() -> u64 {
+    #[cfg(feature = "key-limit")]
+    return LIMIT.get();
+    #[cfg(not(feature = "key-limit"))]
+    SEALED_MAX
+}
+
 pub(crate) const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
@@ -63,12 +81,14 @@ pub struct Records {
     owes_update: bool,
     /// The peer said that nothing more comes from it.
     is_read_closed: bool,
+    /// We have said so, or why the connection ends. Nothing is sealed behind that (RFC 8446, 6.1 and 6.2).
+    is_write_closed: bool,
 }
 
 const _: () = assert!(size_of::<Records>() == 216);
 
 /// Bytes of [`Records::to_bytes`].
-pub const STATE: usize = 2 * (8 + SECRET + KEY + NONCE) + 5;
+pub const STATE: usize = 2 * (8 + SECRET + KEY + NONCE) + 6;
 
 /// What `open` found at the start of its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,6 +229,7 @@ impl Records {
             quiet: 0,
             owes_update: false,
             is_read_closed: false,
+            is_write_closed: false,
         })
     }
 
@@ -230,6 +251,11 @@ impl Records {
         self.is_read_closed
     }
 
+    /// Whether an alert of ours has ended what we send. Then nothing more is sealed.
+    pub fn is_write_closed(&self) -> bool {
+        self.is_write_closed
+    }
+
     /// Whether the peer waits for a `KeyUpdate` of ours. The next `seal` writes it, or [`Records::answer`] if there is nothing to seal.
     pub fn owes_update(&self) -> bool {
         self.owes_update
@@ -245,13 +271,13 @@ impl Records {
     /// Each call uses sequence numbers up. So nothing may be sealed a second time: what a socket does not take stays sealed until it has
     /// left.
     pub fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) {
-        if plain.is_empty() {
+        if plain.is_empty() || self.is_write_closed {
             return;
         }
         self.answer(sealed);
         let mut cipher = None;
         for part in plain.chunks(PLAIN_MAX) {
-            if self.write.sequence >= SEALED_MAX - 1 {
+            if self.write.sequence >= sealed_max() - 1 {
                 self.update_write(0, sealed);
                 cipher = None;
             }
@@ -275,8 +301,12 @@ impl Records {
         self.update_write(1, sealed);
     }
 
-    /// Writes an alert. Nothing may be sealed behind a `close_notify` or an error (RFC 8446, 6.1 and 6.2).
+    /// Writes an alert. Nothing is sealed behind a `close_notify` or an error, not even another alert (RFC 8446, 6.1 and 6.2).
     pub fn seal_alert(&mut self, alert: Alert, sealed: &mut Vec<u8>) {
+        if self.is_write_closed {
+            return;
+        }
+        self.is_write_closed = alert != Alert::USER_CANCELED;
         if let Some(cipher) = self.write.cipher(self.suite) {
             seal_record(&mut self.write, &cipher, ALERT, &alert.message(), sealed);
         }
@@ -299,6 +329,9 @@ impl Records {
 
     /// A `KeyUpdate` goes under the old key, and everything behind it under the new one (RFC 8446, 4.6.3).
     fn update_write(&mut self, asks: u8, sealed: &mut Vec<u8>) {
+        if self.is_write_closed {
+            return;
+        }
         if let Some(cipher) = self.write.cipher(self.suite) {
             seal_record(
                 &mut self.write,
@@ -412,6 +445,7 @@ impl Records {
             self.quiet,
             self.owes_update.into(),
             self.is_read_closed.into(),
+            self.is_write_closed.into(),
         ]);
         self.read.to_bytes(&mut bytes);
         self.write.to_bytes(&mut bytes);
@@ -423,7 +457,14 @@ impl Records {
         if bytes.len() != STATE {
             return None;
         }
-        let [suite, side, quiet, owes_update, is_read_closed] = take(&mut bytes)?;
+        let [
+            suite,
+            side,
+            quiet,
+            owes_update,
+            is_read_closed,
+            is_write_closed,
+        ] = take(&mut bytes)?;
         Some(Self {
             read: Half::from_bytes(&mut bytes)?,
             write: Half::from_bytes(&mut bytes)?,
@@ -434,6 +475,7 @@ impl Records {
             quiet,
             owes_update: owes_update != 0,
             is_read_closed: is_read_closed != 0,
+            is_write_closed: is_write_closed != 0,
         })
     }
 }
@@ -760,6 +802,7 @@ mod tests {
         ];
         for (alert, expected) in cases {
             let mut sealed = vec![];
+            one.is_write_closed = false;
             one.seal_alert(alert, &mut sealed);
             let whole = sealed.len();
             assert_eq!(
@@ -772,6 +815,28 @@ mod tests {
         }
         assert!(other.is_read_closed());
         assert!(!format!("{one:?}").contains("secret"));
+    }
+
+    #[test]
+    fn nothing_is_sealed_behind_the_alert_that_ends_our_side() {
+        for alert in [Alert::CLOSE_NOTIFY, Alert::BAD_RECORD_MAC] {
+            let (mut one, mut other) = ends(Suite::Aes128Gcm);
+            let mut sealed = vec![];
+            one.seal_alert(alert, &mut sealed);
+            assert!(one.is_write_closed());
+            // Such a peer may ask for a KeyUpdate before it has read the alert, and break rules.
+            let mut update = vec![];
+            other.refresh(&mut update);
+            assert_eq!(opened(&mut one, &mut update), Ok(vec![]));
+            assert!(one.owes_update());
+
+            let whole = sealed.len();
+            one.answer(&mut sealed);
+            one.seal(b"data", &mut sealed);
+            one.seal_alert(Alert::CLOSE_NOTIFY, &mut sealed);
+            one.refresh(&mut sealed);
+            assert_eq!(sealed.len(), whole);
+        }
     }
 
     proptest::proptest! {

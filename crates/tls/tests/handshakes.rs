@@ -353,6 +353,12 @@ fn a_client_of_tls_1_2_is_served_by_rustls() {
     );
     let mut close = vec![];
     legacy.close(&mut close);
+    let whole = close.len();
+    assert!(!legacy.seal(b"data", &mut close));
+    // An alert answers what is no record, but none follows a goodbye.
+    let is_taken = legacy.open(&mut [0; 7], &mut vec![], &mut close);
+    assert!(is_taken.is_err());
+    assert_eq!(close.len(), whole);
     give(&mut client, &close).expect("ours");
     assert!(
         client

@@ -187,10 +187,9 @@ impl Sim {
                 slot: socket.slot(),
             };
             world.record("accepted", [self.shard, peer.0]);
-            output.completions.list.push(Completion::Accepted {
-                socket,
-                listener: 0,
-            });
+            let listener = world.link(peer).listener;
+            let accepted = Completion::Accepted { socket, listener };
+            output.completions.list.push(accepted);
         }
     }
 

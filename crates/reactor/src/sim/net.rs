@@ -57,6 +57,8 @@ pub(super) enum Owner {
 pub(super) struct Link {
     pub(super) connection: Connection,
     pub(super) owner: Owner,
+    /// Where the peer connected to.
+    pub(super) listener: u8,
     /// The end of input was reported, and the socket is still open.
     pub(super) is_end_reported: bool,
     /// Where the peer connected from.
@@ -99,6 +101,7 @@ impl World {
         self.links.push(Link {
             connection,
             owner,
+            listener: 0,
             is_end_reported: false,
             source: None,
             dialed: None,
@@ -262,8 +265,15 @@ impl SimNet {
 
     /// As [`SimNet::connect`], from this address.
     pub fn connect_from(&self, source: SocketAddr) -> PeerId {
+        self.connect_to(0, Some(source))
+    }
+
+    /// As [`SimNet::connect`], to the reactor's listener of this number, and from this address if there is one.
+    pub fn connect_to(&self, listener: u8, source: Option<SocketAddr>) -> PeerId {
         let peer = self.connect();
-        self.world().link(peer).source = Some(source);
+        let mut world = self.world();
+        let link = world.link(peer);
+        (link.listener, link.source) = (listener, source);
         peer
     }
 

@@ -1,8 +1,10 @@
 //! A control plane of a few lines: takes what shards hand over, reads the request whole, answers. Some connections it hands back
 //! instead, at any moment.
 
-use myriad_reactor::sim::{PeerId, Prng, SimHandle, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerId, Prng, SimHandle};
 use myriad_shard::{HandOver, HandedBack, Mesh, Origin, TurnedAway};
+use myriad_tls_stage::Carried;
 use myriad_wire::http::write_response;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,12 +16,12 @@ pub(crate) const ANSWER_BYTES_MAX: u64 = 200;
 
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    net: SimNet,
-    held: Vec<(SimHandle, Vec<u8>)>,
+    net: Net,
+    held: Vec<(Carried<SimHandle>, Vec<u8>)>,
     /// Connections whose request is for a shard, and what was read of it.
-    leaving: Vec<(SimHandle, Vec<u8>)>,
+    leaving: Vec<(Carried<SimHandle>, Vec<u8>)>,
     /// By shard: what it has not taken back yet. None once the shard has ended.
-    returned: Vec<Option<VecDeque<HandedBack<SimHandle>>>>,
+    returned: Vec<Option<VecDeque<HandedBack<Carried<SimHandle>>>>>,
     pub(crate) taken: u64,
     /// Connections that no shard took.
     pub(crate) turned_away: u64,
@@ -28,35 +30,51 @@ pub(crate) struct ControlPlane {
     pub(crate) refuses: bool,
 }
 
+/// Whether a connection has TLS and cannot go on.
+fn is_over(handle: &Carried<SimHandle>) -> bool {
+    handle.tls.as_ref().is_some_and(|tls| tls.is_over())
+}
+
 /// A shard's way to it.
 pub(crate) struct Door {
     pub(crate) plane: Rc<RefCell<ControlPlane>>,
     pub(crate) shard: usize,
 }
 
-impl HandOver<SimHandle> for Door {
-    fn hand_over(&mut self, handle: SimHandle, received: &[u8], _: Origin) -> io::Result<()> {
+impl HandOver<Carried<SimHandle>> for Door {
+    fn hand_over(
+        &mut self,
+        handle: Carried<SimHandle>,
+        received: &[u8],
+        _: Origin,
+    ) -> io::Result<()> {
         let mut plane = self.plane.borrow_mut();
         if plane.refuses && plane.prng.one_in(8) {
+            plane.net.may_be_cut(handle.handle.peer());
             return Err(io::Error::other("full"));
         }
         plane.taken += 1;
+        plane.net.note_carried(
+            &handle,
+            "tls: the control plane takes a connection",
+            "tls: the control plane takes a connection in the middle of a record",
+        );
         plane.held.push((handle, received.to_vec()));
         Ok(())
     }
 
-    fn take_back(&mut self) -> Option<HandedBack<SimHandle>> {
+    fn take_back(&mut self) -> Option<HandedBack<Carried<SimHandle>>> {
         let mut plane = self.plane.borrow_mut();
         plane.returned[self.shard].as_mut()?.pop_front()
     }
 
-    fn turn_away(&mut self, handle: SimHandle, why: TurnedAway) {
-        self.plane.borrow_mut().turn_away(&handle, why);
+    fn turn_away(&mut self, handle: Carried<SimHandle>, why: TurnedAway) {
+        self.plane.borrow_mut().turn_away(handle, why);
     }
 }
 
 impl ControlPlane {
-    pub(crate) fn new(net: SimNet, shards: usize, mut prng: Prng) -> Self {
+    pub(crate) fn new(net: Net, shards: usize, mut prng: Prng) -> Self {
         Self {
             net,
             held: Vec::new(),
@@ -70,22 +88,26 @@ impl ControlPlane {
     }
 
     /// Takes a connection whose request is for a shard: it has answered others on it.
-    pub(crate) fn keep(&mut self, handle: SimHandle) {
+    pub(crate) fn keep(&mut self, handle: Carried<SimHandle>) {
         self.leaving.push((handle, Vec::new()));
     }
 
-    fn turn_away(&mut self, handle: &SimHandle, why: TurnedAway) {
+    fn turn_away(&mut self, mut handle: Carried<SimHandle>, why: TurnedAway) {
         self.turned_away += 1;
         let mut answer = Vec::new();
         write_response(&mut answer, 503, &[("retry-after", "1")], why.sentence());
-        self.net.handle_write(handle, &answer);
+        self.net.handle_write(&mut handle, &answer);
+        self.net.handle_goodbye(&mut handle);
     }
 
     /// Hands some connections back, each with what has come of its request so far. True while any are left.
     pub(crate) fn hand_back(&mut self, mesh: &Mesh) -> bool {
-        for (handle, mut received) in std::mem::take(&mut self.leaving) {
+        for (mut handle, mut received) in std::mem::take(&mut self.leaving) {
             if self.prng.one_in(2) {
-                received.extend(self.net.handle_read(&handle));
+                received.extend(self.net.handle_read(&mut handle));
+            }
+            if is_over(&handle) {
+                continue;
             }
             if self.prng.one_in(2) {
                 self.leaving.push((handle, received));
@@ -94,11 +116,16 @@ impl ControlPlane {
             let open = (0..self.returned.len()).filter(|shard| self.returned[*shard].is_some());
             let open: Vec<usize> = open.collect();
             if open.is_empty() {
-                self.turn_away(&handle, TurnedAway::Draining);
+                self.turn_away(handle, TurnedAway::Draining);
                 continue;
             }
             let shard = *self.prng.pick(&open);
             let origin = Origin::default();
+            self.net.note_carried(
+                &handle,
+                "tls: a connection is handed back",
+                "tls: a connection is handed back in the middle of a record",
+            );
             let queue = self.returned[shard].as_mut().expect("it has not ended");
             queue.push_back(HandedBack {
                 handle,
@@ -113,7 +140,7 @@ impl ControlPlane {
     /// A shard has ended: what it has not taken back is answered in its place.
     pub(crate) fn end_shard(&mut self, shard: usize) {
         for returned in self.returned[shard].take().into_iter().flatten() {
-            self.turn_away(&returned.handle, TurnedAway::Draining);
+            self.turn_away(returned.handle, TurnedAway::Draining);
         }
     }
 
@@ -126,7 +153,7 @@ impl ControlPlane {
     /// Reads on. A request that is what `request_of` says its peer sends is answered. True when anything came.
     pub(crate) fn attend(
         &mut self,
-        net: &SimNet,
+        net: &Net,
         request_of: impl Fn(PeerId) -> Option<Vec<u8>>,
     ) -> bool {
         let held = self.held.len();
@@ -135,7 +162,8 @@ impl ControlPlane {
             let bytes = net.handle_read(handle);
             has_come |= !bytes.is_empty();
             received.extend(bytes);
-            let Some(request) = request_of(handle.peer()) else {
+            let Some(request) = request_of(handle.handle.peer()) else {
+                net.may_be_cut(handle.handle.peer());
                 return false;
             };
             assert!(
@@ -149,8 +177,9 @@ impl ControlPlane {
                     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
                 );
                 net.handle_write(handle, answer.as_bytes());
+                net.handle_goodbye(handle);
             }
-            *received != request
+            *received != request && !is_over(handle)
         });
         // Asking makes the net notice which handles have been dropped.
         assert_eq!(net.open_handles(), self.held.len() + self.returning());
@@ -158,10 +187,12 @@ impl ControlPlane {
     }
 
     /// Drops what never became whole.
-    pub(crate) fn give_up(&mut self, net: &SimNet) {
-        self.held.clear();
+    pub(crate) fn give_up(&mut self, net: &Net) {
+        for (handle, _) in std::mem::take(&mut self.held) {
+            net.may_be_cut(handle.handle.peer());
+        }
         for (handle, _) in std::mem::take(&mut self.leaving) {
-            self.turn_away(&handle, TurnedAway::Draining);
+            self.turn_away(handle, TurnedAway::Draining);
         }
         assert_eq!(net.open_handles(), 0);
     }

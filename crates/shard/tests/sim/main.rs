@@ -36,6 +36,7 @@ mod request;
 mod rooms;
 mod run;
 mod schedule;
+mod secured;
 mod sessions;
 mod trace;
 mod verdict;

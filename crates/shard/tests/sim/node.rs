@@ -38,11 +38,13 @@ pub(crate) trait Node {
             assert!(round < Self::ROUNDS_MAX, "it never gets quiet");
             let mut is_moving = self.world().turn_all();
             is_moving |= self.exchange(true);
+            is_moving |= self.world().net.attend();
             quiet = if is_moving { 0 } else { quiet + 1 };
             if quiet == QUIET_ROUNDS {
                 break;
             }
         }
+        self.world().net.note_quiet();
         self.world().net.set_faults(faults);
         self.note_settled();
     }

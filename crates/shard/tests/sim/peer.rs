@@ -5,7 +5,8 @@ use crate::decoder::{Decoder, Item, close_of};
 use crate::ledger::{Ledger, NAMED_BYTES_MIN, TINY};
 use crate::plan::Plan;
 use crate::request;
-use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerEnd, PeerId, Prng};
 use myriad_shard::Compression;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -190,7 +191,7 @@ impl Peer {
     // Sending.
 
     /// Sends the first `count` bytes of what is made.
-    pub(crate) fn write(&mut self, net: &SimNet, count: usize, now: u64) -> bool {
+    pub(crate) fn write(&mut self, net: &Net, count: usize, now: u64) -> bool {
         let count = count.min(self.outbox.len());
         if count == 0 || self.has_sent_fin {
             return false;
@@ -203,7 +204,7 @@ impl Peer {
         true
     }
 
-    pub(crate) fn write_all(&mut self, net: &SimNet, now: u64) -> bool {
+    pub(crate) fn write_all(&mut self, net: &Net, now: u64) -> bool {
         self.write(net, usize::MAX, now)
     }
 
@@ -213,7 +214,7 @@ impl Peer {
     }
 
     /// FIN, which cuts off what is made and not sent.
-    pub(crate) fn fin(&mut self, net: &SimNet) {
+    pub(crate) fn fin(&mut self, net: &Net) {
         net.fin(self.id);
         self.has_sent_fin = true;
         self.outbox.clear();
@@ -310,7 +311,7 @@ impl Peer {
     /// Takes what has arrived, checks it, and answers if it is in the peer's manners. True when something came.
     pub(crate) fn receive(
         &mut self,
-        net: &SimNet,
+        net: &Net,
         scene: &Scene,
         ledger: &Ledger,
         prng: &mut Prng,
@@ -329,7 +330,7 @@ impl Peer {
             self.take(item, scene, ledger, prng);
         }
         if self.end.is_some() && has_come {
-            self.check_end(scene, ledger);
+            self.check_end(net.is_heard(self.id), scene, ledger);
             if self.manners.ends_its_side {
                 self.fin(net);
             }

@@ -1,6 +1,7 @@
 //! What a seed decides before anything happens: the size of the node, its limits, its luck, and its crowd.
 
 use crate::ledger::CHANNELS;
+use crate::secured::Secured;
 use myriad_reactor::sim::{Faults, Prng};
 use myriad_shard::{
     ChannelOptions, Compression, Namespaces, NoticeSettings, ProcessLimits, Right, Settings,
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) shards: usize,
     pub(crate) sockets_max: usize,
     pub(crate) faults: Faults,
+    /// Some clients speak TLS.
+    pub(crate) secured: Option<Secured>,
     pub(crate) settings: Settings,
     pub(crate) limits: ProcessLimits,
     pub(crate) clock: Clock,
@@ -91,7 +94,8 @@ impl Plan {
         let budget = settings.outbound_bytes_max as usize;
         let has_storms = limits.connections_max < 10 && prng.one_in(10);
         let is_churning = prng.one_in(4);
-        Self {
+        let mut plan = Self {
+            secured: None,
             is_churning,
             has_offers: true,
             has_storms,
@@ -127,13 +131,16 @@ impl Plan {
             },
             drain,
             start: prng.bits() % 1_000_000_000_000_000,
-        }
+        };
+        plan.secured = Secured::of(plan.start);
+        plan
     }
 
     /// One shard without faults, for scenarios by hand.
     pub(crate) fn plain() -> Self {
         Self {
             shards: 1,
+            secured: None,
             sockets_max: 100,
             faults: Faults::NONE,
             settings: Settings {
@@ -171,6 +178,7 @@ impl Plan {
         self.faults = Faults::mixed(prng);
         self.sockets_max = 600;
         self.start = prng.bits() % 1_000_000_000_000_000;
+        self.secured = Secured::of(self.start);
     }
 
     /// Channels in use: the first ones.

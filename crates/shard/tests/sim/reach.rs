@@ -6,7 +6,8 @@ use myriad_shard::{CLOSE_REASONS, REFUSALS};
 use std::collections::BTreeMap;
 
 /// Seen in so few seeds that a run of CI's length may miss it. Everything else must be seen there.
-const RARE: [&str; 8] = [
+const RARE: [&str; 9] = [
+    "tls: the control plane takes a connection in the middle of a record",
     "session: told of a gap",
     "Joining: the drain comes to it",
     "Handshake: a send of the queue fails",
@@ -18,12 +19,11 @@ const RARE: [&str; 8] = [
     "a deadline is over, and nobody has looked at the sockets since",
 ];
 
-/// Ends and refusals that no schedule brings about: defects, which fail every seed; data of the application that is no JSON; TLS, which
-/// `tls-stage` simulates; names of hosts, which only a development server checks.
-const ELSEWHERE: [&str; 4] = [
+/// Ends and refusals that no schedule brings about: defects, which fail every seed; data of the application that is no JSON; names
+/// of hosts, which only a development server checks.
+const ELSEWHERE: [&str; 3] = [
     "close: Defect",
     "close: InappropriateProtocol",
-    "close: Tls",
     "refusal: foreign_host",
 ];
 
@@ -71,6 +71,7 @@ impl Reach {
         let others = others.iter().chain(&crate::access::MUST_HAPPEN);
         let others = others.chain(&crate::channels::MUST_HAPPEN);
         let others = others.chain(&crate::members::MUST_HAPPEN);
+        let others = others.chain(&crate::secured::MUST_HAPPEN);
         let others = others.map(|what| (*what).to_owned());
         let all = statuses.chain(codes).chain(others);
         Self(all.map(|what| (what, 0)).collect())
@@ -131,6 +132,9 @@ impl World {
     /// Takes in what the shards have come through, before they go.
     pub(crate) fn note_reach(&mut self) {
         for (what, count) in myriad_shard::take_reached() {
+            self.reach.add(what, count);
+        }
+        for (what, count) in self.net.take_reached() {
             self.reach.add(what, count);
         }
         for (reason, count) in CLOSE_REASONS.iter().zip(self.closes_by_reason()) {

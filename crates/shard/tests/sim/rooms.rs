@@ -1,6 +1,7 @@
 //! What the channels of clients with sessions must agree on, whoever tells it.
 
 use myriad_shard::{Mesh, Payload};
+use myriad_wire::centrifuge::Encoding;
 use std::collections::{BTreeSet, HashMap};
 
 /// Whether a publication of a channel has a position that clients are told.
@@ -48,8 +49,9 @@ pub(crate) struct Rooms {
     at: HashMap<(usize, String, u64), u64>,
     /// The offset of each publication.
     place_of: HashMap<u64, (String, u64)>,
-    /// Which publication follows another one in a channel without positions.
-    after: HashMap<(usize, u64), u64>,
+    /// Which publication follows another one in a channel without positions, for those who read only JSON and for the others: some
+    /// publications are no JSON.
+    after: HashMap<(usize, bool, u64), u64>,
     /// The greatest offset that anybody was told.
     top: HashMap<(usize, String), u64>,
     pub(crate) memories: Vec<Memory>,
@@ -144,8 +146,9 @@ impl Rooms {
     }
 
     /// Somebody got one publication right after another: whoever gets both gets nothing between them.
-    pub(crate) fn see_pair(&mut self, room: usize, before: u64, id: u64) {
-        let known = *self.after.entry((room, before)).or_insert(id);
+    pub(crate) fn see_pair(&mut self, room: usize, encoding: Encoding, before: u64, id: u64) {
+        let key = (room, encoding == Encoding::Json, before);
+        let known = *self.after.entry(key).or_insert(id);
         assert_eq!(known, id, "{}: two follow {before}", ROOMS[room]);
     }
 }

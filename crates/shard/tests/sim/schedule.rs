@@ -7,6 +7,7 @@ use crate::peer::{Errand, Manners, Peer};
 use crate::plan::Clock;
 use crate::request;
 use crate::world::World;
+use myriad_reactor::sim::Chance;
 use std::time::Duration;
 
 impl World {
@@ -264,6 +265,10 @@ impl World {
         } else {
             self.net.connect()
         };
+        let may_be_lost = self.scene.plan.faults.transfer_failure != Chance::NEVER;
+        if may_be_lost && matches!(errand, Errand::Api) {
+            self.net.may_be_cut(id);
+        }
         let number = self.connected;
         self.connected += 1;
         self.log(format_args!(

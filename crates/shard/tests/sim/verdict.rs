@@ -176,7 +176,14 @@ impl Peer {
             && plan.settings.pong_timeout >= Duration::from_millis(500)
     }
 
-    pub(crate) fn check_end(&self, scene: &Scene, ledger: &Ledger) {
+    pub(crate) fn check_end(&self, is_heard: bool, scene: &Scene, ledger: &Ledger) {
+        if !is_heard {
+            assert_eq!(
+                self.status, None,
+                "an answer before the handshake has ended"
+            );
+            return;
+        }
         match self.end {
             Some(PeerEnd::Fin) => {
                 assert!(
@@ -237,7 +244,7 @@ impl Peer {
         }
         if self.has_sent_fin {
             let is_kept = self.is_sent_to_api(plan) || !is_accepted;
-            assert!(is_kept, "FIN without an answer");
+            assert!(is_kept, "peer {}: FIN without an answer", self.number);
             return;
         }
         if self.status.is_none() {

@@ -6,8 +6,9 @@ use crate::decoder::{Decoder, Item, close_of};
 use crate::desk::ERRORS;
 use crate::request;
 use crate::rooms::{Memory, ROOMS, Rooms, data_of, id_in, kind_of};
+use crate::secured::Net;
 use crate::verdict::{TICK_NS, ns};
-use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use myriad_reactor::sim::{PeerEnd, PeerId, Prng};
 use myriad_shard::{ErrorCode, Now};
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::centrifuge::client::{
@@ -155,7 +156,7 @@ impl Visitor {
 
     // Sending.
 
-    pub(crate) fn write(&mut self, net: &SimNet, count: usize) -> bool {
+    pub(crate) fn write(&mut self, net: &Net, count: usize) -> bool {
         let count = count.min(self.outbox.len());
         if count == 0 || self.has_sent_fin || self.is_gone() {
             return false;
@@ -166,7 +167,7 @@ impl Visitor {
     }
 
     /// Leaves, in one of the ways there are, in the middle of whatever it sends.
-    pub(crate) fn leave(&mut self, net: &SimNet, prng: &mut Prng) {
+    pub(crate) fn leave(&mut self, net: &Net, prng: &mut Prng) {
         let some = prng.below(self.outbox.len() + 1);
         self.write(net, some);
         match prng.below(4) {
@@ -288,7 +289,7 @@ impl Visitor {
     /// Takes what has come, and checks it. True when something came.
     pub(crate) fn receive(
         &mut self,
-        net: &SimNet,
+        net: &Net,
         rooms: &mut Rooms,
         now: Now,
         prng: &mut Prng,
@@ -452,7 +453,7 @@ impl Visitor {
             // Its own are among them.
             self.check_order(rooms, room, &visit.epoch, visit.offset, publication.offset);
             visit.offset = publication.offset - 1;
-            visit.take(room, publication, rooms);
+            visit.take(room, self.encoding, publication, rooms);
         }
         self.visits.insert(room, visit);
     }
@@ -497,7 +498,7 @@ impl Visitor {
                     visit.offset = visit.offset.max(publication.offset - 1);
                     visit.gaps.extend(missed);
                 }
-                visit.take(room, &publication, rooms);
+                visit.take(room, self.encoding, &publication, rooms);
                 self.deliveries += 1;
             }
             ServerEvent::Join(info) => {
@@ -519,7 +520,13 @@ impl Visitor {
 
 impl Visit {
     /// The next publication of the channel.
-    fn take(&mut self, room: usize, publication: &Publication<'_>, rooms: &mut Rooms) {
+    fn take(
+        &mut self,
+        room: usize,
+        encoding: Encoding,
+        publication: &Publication<'_>,
+        rooms: &mut Rooms,
+    ) {
         let id = id_in(publication.data.as_bytes());
         let kind = kind_of(room);
         if kind.has_history {
@@ -531,7 +538,7 @@ impl Visit {
             assert_eq!(publication.offset, 0, "a position without history");
             assert_eq!(rooms.issued(id).room, room, "of another channel");
             if let Some(last) = self.last.filter(|_| !kind.may_drop) {
-                rooms.see_pair(room, last, id);
+                rooms.see_pair(room, encoding, last, id);
             }
         }
         self.last = Some(id);

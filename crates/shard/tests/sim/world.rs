@@ -7,11 +7,13 @@ use crate::notices::Application;
 use crate::peer::{Peer, Scene};
 use crate::plan::Plan;
 use crate::reach::{Reach, close_read, status_read};
+use crate::secured::{self, Net};
 use crate::trace::Trace;
 use crate::verdict::ns;
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{PeerEnd, Prng, Sim, SimNet};
 use myriad_shard::{CLOSE_REASONS, ClientIds, Count, Epoch, Mesh, Metrics, Now, Shard, Turn};
+use myriad_tls_stage::TlsStage;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 /// One shard and whether it has left its loop.
 pub(crate) struct Seat {
-    pub(crate) shard: Shard<Sim>,
+    pub(crate) shard: Shard<TlsStage<Sim>>,
     pub(crate) is_finished: bool,
     /// When its wait ends if nothing comes.
     pub(crate) wakes_at: Option<u64>,
@@ -97,7 +99,7 @@ impl fmt::Display for Work {
 
 pub(crate) struct World {
     pub(crate) scene: Scene,
-    pub(crate) net: SimNet,
+    pub(crate) net: Net,
     pub(crate) mesh: Mesh,
     pub(crate) seats: Vec<Seat>,
     pub(crate) peers: Vec<Peer>,
@@ -123,7 +125,9 @@ impl World {
     pub(crate) fn new(plan: Plan, mut prng: Prng, is_printed: bool) -> Self {
         // Hits of an earlier world of this thread, which may have failed, are not ours.
         myriad_shard::take_reached().for_each(drop);
+        secured::set_clock(plan.start);
         let net = SimNet::new(prng.bits(), plan.faults);
+        let net = Net::new(net, plan.secured, Prng::new(!plan.start).fork());
         let wakers = (0..plan.shards).map(|_| Waker::silent()).collect();
         let (replies, epoch) = (Replies::default(), Epoch::new(plan.start));
         let mesh = Mesh::new(
@@ -263,9 +267,11 @@ impl World {
         }
         let now = self.now();
         let before = self.net.fingerprint();
+        secured::set_clock(now.0);
         let shard = &mut self.seats[index].shard;
         shard.wait(now).expect("the simulated reactor always works");
         let is_awake = self.net.fingerprint() != before
+            || shard.has_completions()
             || shard.timeout(now) == Some(Duration::ZERO)
             || self.seats[index].wakes_at.is_some_and(|at| at <= now.0);
         if is_awake {
@@ -276,6 +282,7 @@ impl World {
 
     pub(crate) fn turn_now(&mut self, index: usize) {
         let now = self.now();
+        secured::set_clock(now.0);
         let counted = self.counted_connections();
         let surplus = self.seats[index].shard.holdings().surplus;
         let accepts = self.came();
@@ -412,7 +419,7 @@ impl Node for World {
     }
 
     fn exchange(&mut self, writes: bool) -> bool {
-        let is_moving = self.attend_control();
+        let is_moving = self.attend_control() | self.net.attend();
         self.exchange_with_peers(writes) || is_moving
     }
 

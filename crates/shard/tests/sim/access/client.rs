@@ -5,7 +5,8 @@ use super::rules::{ROOMS, TOKEN_IDS, USERS};
 use super::tokens::{Fault, Token};
 use crate::decoder::Decoder;
 use crate::request;
-use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerEnd, PeerId, Prng};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -151,7 +152,7 @@ impl Client {
     // Sending.
 
     /// Sends the commands that it has gathered, as one message, and so many bytes of what it has to send.
-    pub(crate) fn write(&mut self, net: &SimNet, count: usize, prng: &mut Prng) -> bool {
+    pub(crate) fn write(&mut self, net: &Net, count: usize, prng: &mut Prng) -> bool {
         if !self.lines.is_empty() {
             let message = std::mem::take(&mut self.lines).join("\n");
             request::frame(&mut self.outbox, 0x81, message.as_bytes(), prng);
@@ -166,7 +167,7 @@ impl Client {
     }
 
     /// Leaves, in one of the ways there are.
-    pub(crate) fn leave(&mut self, net: &SimNet, prng: &mut Prng) {
+    pub(crate) fn leave(&mut self, net: &Net, prng: &mut Prng) {
         match prng.below(4) {
             0 => net.reset(self.id),
             1 => net.close(self.id),

@@ -6,8 +6,9 @@ use super::facts::{Due, Facts};
 use super::rules::ROOMS;
 use super::tokens::{Fault, Token};
 use crate::decoder::{Item, close_of};
+use crate::secured::Net;
 use crate::verdict::TICK_NS;
-use myriad_reactor::sim::{PeerEnd, SimNet};
+use myriad_reactor::sim::PeerEnd;
 use myriad_shard::TokenFault;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ fn ttl_of(result: &Value) -> u32 {
 
 impl Client {
     /// Takes what has come, and checks it. True when something came.
-    pub(crate) fn receive(&mut self, net: &SimNet, facts: &mut Facts, desk: &Desk) -> bool {
+    pub(crate) fn receive(&mut self, net: &Net, facts: &mut Facts, desk: &Desk) -> bool {
         if self.is_broken {
             return false;
         }

@@ -2,7 +2,8 @@
 
 use super::answer::decode_chunks;
 use super::facts::Facts;
-use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerEnd, PeerId, Prng};
 use myriad_wire::http::{ChunkedBody, HeadLimits, parse_response};
 
 /// What a guest does wrong.
@@ -30,7 +31,7 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Connects, and sends its request.
-    pub(super) fn come(net: &SimNet, prng: &mut Prng, now: u64) -> Self {
+    pub(super) fn come(net: &Net, prng: &mut Prng, now: u64) -> Self {
         let id = net.connect();
         let fault = *prng.pick(&[Fault::None, Fault::Token, Fault::Behind]);
         let request = match fault {
@@ -58,7 +59,7 @@ impl Guest {
         self.is_gone
     }
 
-    pub(super) fn act(&mut self, net: &SimNet, prng: &mut Prng) {
+    pub(super) fn act(&mut self, net: &Net, prng: &mut Prng) {
         match prng.below(8) {
             0 => self.leave(net, prng),
             1..4 if self.fault == Fault::Behind && self.body.is_some() => {
@@ -69,7 +70,7 @@ impl Guest {
         }
     }
 
-    pub(super) fn leave(&mut self, net: &SimNet, prng: &mut Prng) {
+    pub(super) fn leave(&mut self, net: &Net, prng: &mut Prng) {
         if prng.one_in(2) {
             net.reset(self.id);
         } else {
@@ -79,7 +80,7 @@ impl Guest {
     }
 
     /// Reads what has come; true if anything did.
-    pub(super) fn receive(&mut self, net: &SimNet, facts: &mut Facts) -> bool {
+    pub(super) fn receive(&mut self, net: &Net, facts: &mut Facts) -> bool {
         if self.is_gone {
             return false;
         }
@@ -90,7 +91,10 @@ impl Guest {
         self.received.extend_from_slice(&bytes);
         self.decode(facts);
         if let Some(how) = end {
-            self.check_end(how, facts);
+            if net.is_heard(self.id) {
+                self.check_end(how, facts);
+            }
+
             net.close(self.id);
             self.is_gone = true;
         }

@@ -65,7 +65,8 @@ impl Scenario {
         for index in 0..self.readers.len() {
             self.check_reader(index, moment, &mut waiting);
         }
-        if self.readers.iter().all(Reader::is_attentive) {
+        let is_accepted = self.world.net.backlog() == 0;
+        if is_accepted && self.readers.iter().all(Reader::is_attentive) {
             self.check_gauges(waiting);
         }
         self.check_members();

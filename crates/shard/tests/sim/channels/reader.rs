@@ -5,7 +5,8 @@ use super::events::{Event, Events};
 use super::facts::{Facts, ROOMS};
 use super::limited::Charges;
 use super::request::{Found, From, Live, Request};
-use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerEnd, PeerId, Prng};
 use std::collections::VecDeque;
 
 /// More than a connection may send behind a request that is not answered.
@@ -91,7 +92,7 @@ impl Reader {
 
     // What it does.
 
-    pub(super) fn act(&mut self, net: &SimNet, facts: &mut Facts, prng: &mut Prng) {
+    pub(super) fn act(&mut self, net: &Net, facts: &mut Facts, prng: &mut Prng) {
         match prng.below(60) {
             0 if self.asked.is_empty() || prng.one_in(4) => self.leave(net, prng),
             1 => {
@@ -140,7 +141,7 @@ impl Reader {
     }
 
     /// Waits at once for what comes in a stream, if it has read it and waits for nothing else.
-    pub(super) fn ask_about(&mut self, room: usize, net: &SimNet, facts: &mut Facts) {
+    pub(super) fn ask_about(&mut self, room: usize, net: &Net, facts: &mut Facts) {
         if let Some(at) = self.found[room].at
             && self.asked.is_empty()
             && self.outbox.is_empty()
@@ -151,13 +152,13 @@ impl Reader {
     }
 
     /// Sends a request at once.
-    pub(super) fn send(&mut self, net: &SimNet, request: Request) {
+    pub(super) fn send(&mut self, net: &Net, request: Request) {
         self.outbox.extend(request.text().bytes());
         self.asked.push_back(request);
         self.write(net, usize::MAX);
     }
 
-    pub(super) fn write(&mut self, net: &SimNet, bytes_max: usize) {
+    pub(super) fn write(&mut self, net: &Net, bytes_max: usize) {
         let count = self.outbox.len().min(bytes_max);
         if count > 0 && !self.has_ended {
             let bytes: Vec<u8> = self.outbox.drain(..count).collect();
@@ -165,13 +166,13 @@ impl Reader {
         }
     }
 
-    pub(super) fn resume(&mut self, net: &SimNet) {
+    pub(super) fn resume(&mut self, net: &Net) {
         net.resume(self.id);
         self.is_stalled = false;
     }
 
     /// Ends its connection in some way. It reads nothing more.
-    pub(super) fn leave(&mut self, net: &SimNet, prng: &mut Prng) {
+    pub(super) fn leave(&mut self, net: &Net, prng: &mut Prng) {
         match prng.below(3) {
             0 => net.reset(self.id),
             1 => net.time_out(self.id),
@@ -187,7 +188,7 @@ impl Reader {
     // What it sees.
 
     /// Reads what has come; true if anything did.
-    pub(super) fn receive(&mut self, net: &SimNet, facts: &mut Facts) -> bool {
+    pub(super) fn receive(&mut self, net: &Net, facts: &mut Facts) -> bool {
         if self.is_gone() || self.is_stalled {
             return false;
         }
@@ -199,7 +200,9 @@ impl Reader {
         self.received.extend_from_slice(&bytes);
         while self.take_next(facts) {}
         if let Some(how) = end {
-            self.check_end(how, facts);
+            if net.is_heard(self.id) {
+                self.check_end(how, facts);
+            }
             net.close(self.id);
             self.end = end;
         }

@@ -8,7 +8,8 @@ use super::ledger::data_of;
 use super::socket::{Socket, Way};
 use super::subscription::{ELSEWHERE, LeftOut, Subscription};
 use crate::channels::{Facts, ROOMS};
-use myriad_reactor::sim::{Prng, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::Prng;
 use myriad_shard::{Mesh, StreamOffset};
 use myriad_wire::centrifuge::client::{CommandWriter, Recovery};
 use myriad_wire::centrifuge::{Encoding, EventId};
@@ -137,7 +138,7 @@ impl Client {
     // What it does.
 
     /// True if it has opened a connection.
-    pub(crate) fn act(&mut self, net: &SimNet, facts: &mut Facts, prng: &mut Prng) -> bool {
+    pub(crate) fn act(&mut self, net: &Net, facts: &mut Facts, prng: &mut Prng) -> bool {
         let Some(socket) = &mut self.socket else {
             let opens = prng.one_in(2);
             if opens {
@@ -168,13 +169,7 @@ impl Client {
     }
 
     /// Connects anew, mostly with subscriptions.
-    pub(crate) fn open(
-        &mut self,
-        net: &SimNet,
-        room: Option<usize>,
-        facts: &Facts,
-        prng: &mut Prng,
-    ) {
+    pub(crate) fn open(&mut self, net: &Net, room: Option<usize>, facts: &Facts, prng: &mut Prng) {
         let mut wanted = HashMap::new();
         if let Some(room) = room {
             wanted.insert(room, self.since(room, facts, prng));
@@ -190,7 +185,7 @@ impl Client {
     }
 
     /// Connects, and asks for the subscriptions that it had.
-    pub(crate) fn open_with(&mut self, net: &SimNet, wanted: HashMap<usize, Option<Since>>) {
+    pub(crate) fn open_with(&mut self, net: &Net, wanted: HashMap<usize, Option<Since>>) {
         let mut socket = Socket::open(net, self.encoding, self.way);
         self.connection += 1;
         socket.last_event_id = self.last_event_id(&wanted);
@@ -241,20 +236,20 @@ impl Client {
         Some(EventId { channel, position }.to_string())
     }
 
-    pub(crate) fn resume(&mut self, net: &SimNet) {
+    pub(crate) fn resume(&mut self, net: &Net) {
         if let Some(socket) = &mut self.socket {
             socket.resume(net);
         }
     }
 
-    fn send(&self, net: &SimNet, message: &[u8], bytes: usize) {
+    fn send(&self, net: &Net, message: &[u8], bytes: usize) {
         if let Some(socket) = &self.socket {
             socket.send(net, self.encoding, message, bytes);
         }
     }
 
     /// One to three commands in a message.
-    fn speak(&mut self, net: &SimNet, facts: &mut Facts, prng: &mut Prng) {
+    fn speak(&mut self, net: &Net, facts: &mut Facts, prng: &mut Prng) {
         let mut message = Vec::new();
         let mut writer = CommandWriter::new(self.encoding, &mut message);
         for _ in 0..prng.between(1, 3) {
@@ -355,7 +350,7 @@ impl Client {
         writer.subscribe_tagged(id, ROOMS[room].name, recovery, delta, tag);
     }
 
-    pub(crate) fn ask_presence(&mut self, net: &SimNet, room: usize) {
+    pub(crate) fn ask_presence(&mut self, net: &Net, room: usize) {
         let id = self.command(Asked::Presence(room));
         let mut message = Vec::new();
         CommandWriter::new(self.encoding, &mut message).presence(id, ROOMS[room].name);
@@ -364,7 +359,7 @@ impl Client {
     }
 
     /// Publishes where there must be room.
-    pub(crate) fn publish_in_quiet(&mut self, net: &SimNet, room: usize, facts: &mut Facts) {
+    pub(crate) fn publish_in_quiet(&mut self, net: &Net, room: usize, facts: &mut Facts) {
         self.has_quiet = true;
         let mut message = Vec::new();
         let mut writer = CommandWriter::new(self.encoding, &mut message);
@@ -377,7 +372,7 @@ impl Client {
         self.has_quiet = false;
     }
 
-    pub(crate) fn leave(&mut self, net: &SimNet, resets: bool) {
+    pub(crate) fn leave(&mut self, net: &Net, resets: bool) {
         if let Some(socket) = self.socket.take() {
             socket.leave(net, resets);
         }

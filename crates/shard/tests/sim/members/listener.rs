@@ -5,7 +5,8 @@ use super::subscription::Subscription;
 use crate::channels::{Facts, Kind, ROOMS};
 use crate::decoder::{Decoder, Item, close_of};
 use crate::request;
-use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerEnd, PeerId, Prng};
 use std::collections::{BTreeSet, HashMap};
 
 /// Channels of one listener.
@@ -29,7 +30,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Connects, and asks for some channels, `room` among them.
     pub(crate) fn come(
-        net: &SimNet,
+        net: &Net,
         number: usize,
         room: Option<usize>,
         facts: &Facts,
@@ -59,7 +60,7 @@ impl Listener {
         self.is_gone
     }
 
-    pub(crate) fn act(&mut self, net: &SimNet, facts: &Facts, prng: &mut Prng) {
+    pub(crate) fn act(&mut self, net: &Net, facts: &Facts, prng: &mut Prng) {
         match prng.below(12) {
             0 => self.leave(net, facts, prng),
             1 => {
@@ -71,12 +72,12 @@ impl Listener {
         }
     }
 
-    pub(crate) fn resume(&mut self, net: &SimNet) {
+    pub(crate) fn resume(&mut self, net: &Net) {
         net.resume(self.id);
         self.is_stalled = false;
     }
 
-    pub(crate) fn leave(&mut self, net: &SimNet, facts: &Facts, prng: &mut Prng) {
+    pub(crate) fn leave(&mut self, net: &Net, facts: &Facts, prng: &mut Prng) {
         if prng.one_in(2) {
             net.reset(self.id);
         } else {
@@ -87,7 +88,7 @@ impl Listener {
     }
 
     /// Reads what has come; true if anything did.
-    pub(crate) fn receive(&mut self, net: &SimNet, facts: &mut Facts) -> bool {
+    pub(crate) fn receive(&mut self, net: &Net, facts: &mut Facts) -> bool {
         if self.is_gone || self.is_stalled {
             return false;
         }
@@ -108,7 +109,7 @@ impl Listener {
         !bytes.is_empty() || end.is_some()
     }
 
-    fn take(&mut self, item: Item, net: &SimNet, facts: &mut Facts) {
+    fn take(&mut self, item: Item, net: &Net, facts: &mut Facts) {
         match item {
             Item::Upgraded { .. } => {
                 self.subscription = Some(Subscription::bare(facts.ledger.tick()));

@@ -1,6 +1,7 @@
 //! A client's connection over the simulated network: a WebSocket, or a response over HTTP that goes on.
 
-use myriad_reactor::sim::{PeerEnd, PeerId, SimNet};
+use crate::secured::Net;
+use myriad_reactor::sim::{PeerEnd, PeerId};
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::http::ChunkedBody;
 use std::cell::RefCell;
@@ -78,7 +79,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn open(net: &SimNet, encoding: Encoding, way: Way) -> Self {
+    pub(crate) fn open(net: &Net, encoding: Encoding, way: Way) -> Self {
         let peer = net.connect();
         if way.is_websocket() {
             Self::upgrade(net, peer, encoding, way);
@@ -99,7 +100,7 @@ impl Socket {
         }
     }
 
-    fn upgrade(net: &SimNet, peer: PeerId, encoding: Encoding, way: Way) {
+    fn upgrade(net: &Net, peer: PeerId, encoding: Encoding, way: Way) {
         let path = way.path();
         let query = match encoding {
             Encoding::Json => "",
@@ -113,7 +114,7 @@ impl Socket {
 
     /// Sends the first message as the body of the request, and keeps the others until somebody takes them to the server. A part of
     /// a request never arrives as commands.
-    fn send_over_http(&self, net: &SimNet, encoding: Encoding, message: &[u8], bytes: usize) {
+    fn send_over_http(&self, net: &Net, encoding: Encoding, message: &[u8], bytes: usize) {
         if self.has_sent.replace(true) {
             if bytes >= message.len() {
                 self.apart.borrow_mut().push(message.to_vec());
@@ -140,7 +141,7 @@ impl Socket {
     }
 
     /// Sends a message in a masked frame, or only its first `bytes`.
-    pub(crate) fn send(&self, net: &SimNet, encoding: Encoding, message: &[u8], bytes: usize) {
+    pub(crate) fn send(&self, net: &Net, encoding: Encoding, message: &[u8], bytes: usize) {
         if !self.way.is_websocket() {
             return self.send_over_http(net, encoding, message, bytes);
         }
@@ -163,7 +164,7 @@ impl Socket {
     }
 
     /// What has come since; true if anything did.
-    pub(crate) fn receive(&mut self, net: &SimNet, events: &mut Vec<Event>) -> bool {
+    pub(crate) fn receive(&mut self, net: &Net, events: &mut Vec<Event>) -> bool {
         if self.is_stalled {
             return false;
         }
@@ -263,24 +264,24 @@ impl Socket {
         Some((line.to_vec(), end + 1))
     }
 
-    pub(crate) fn end(&self, net: &SimNet) -> Option<PeerEnd> {
+    pub(crate) fn end(&self, net: &Net) -> Option<PeerEnd> {
         if self.is_stalled {
             return None;
         }
         net.end(self.peer)
     }
 
-    pub(crate) fn stall(&mut self, net: &SimNet) {
+    pub(crate) fn stall(&mut self, net: &Net) {
         self.is_stalled = true;
         net.stall(self.peer);
     }
 
-    pub(crate) fn resume(&mut self, net: &SimNet) {
+    pub(crate) fn resume(&mut self, net: &Net) {
         self.is_stalled = false;
         net.resume(self.peer);
     }
 
-    pub(crate) fn leave(&self, net: &SimNet, resets: bool) {
+    pub(crate) fn leave(&self, net: &Net, resets: bool) {
         if resets {
             net.reset(self.peer);
         } else {

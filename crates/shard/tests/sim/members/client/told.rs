@@ -5,7 +5,7 @@ use crate::channels::{Facts, ROOMS};
 use crate::members::ledger::{Glimpse, epoch_named};
 use crate::members::socket::{Event, Way};
 use crate::members::subscription::{Subscription, check_recovery};
-use myriad_reactor::sim::SimNet;
+use crate::secured::Net;
 use myriad_wire::centrifuge::EventId;
 use myriad_wire::centrifuge::client::{
     CommandWriter, Connected, Failure, History, Outcome, ServerEvent, ServerMessage,
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 impl Client {
     /// Reads what has come; true if anything did.
-    pub(crate) fn receive(&mut self, net: &SimNet, facts: &mut Facts) -> bool {
+    pub(crate) fn receive(&mut self, net: &Net, facts: &mut Facts) -> bool {
         let Some(socket) = &mut self.socket else {
             return false;
         };
@@ -92,7 +92,7 @@ impl Client {
         facts.note(what);
     }
 
-    fn read(&mut self, net: &SimNet, facts: &mut Facts, message: &[u8]) {
+    fn read(&mut self, net: &Net, facts: &mut Facts, message: &[u8]) {
         let mut publications = 0;
         // A push without a reply around it, as clients without commands get it.
         let wrapped = [b"{\"push\":", message, b"}"].concat();
