@@ -204,9 +204,8 @@ pub trait Reactor {
     /// The number of sockets that this reactor can hold at once.
     fn capacity(&self) -> usize;
 
-    /// The user whom the peer of an accepted or adopted socket has proved to be below its bytes, by a certificate. No driver here has
-    /// anything above TCP; a reactor that is built on one may.
-    fn proved_user(&self, _socket: Socket) -> Option<Arc<str>> {
+    /// The user whom the peer's certificate names. None without a certificate, and with all drivers here, which have nothing above TCP.
+    fn certificate_user(&self, _socket: Socket) -> Option<Arc<str>> {
         None
     }
 

@@ -8,14 +8,12 @@
 //! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something. The name in a client's
 //! certificate counts as that, where users are named so.
 
-use crate::{CHALLENGE, Offer};
+use crate::{CHALLENGE, Offer, ReadUser};
 use myriad_tls::{
     Alert, Channel, ChannelFailed, Content, Established, Fault, Handshake, HandshakeFailed,
     Progress,
 };
-use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::UnbufferedServerConnection;
-use rustls::{AlertDescription, Error};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,15 +30,15 @@ pub struct Connection {
 const _: () = assert!(size_of::<Connection>() <= 224);
 
 #[derive(Default)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is what connections are for nearly all of their time"
-)]
 enum Stage {
     /// Nothing of its handshake has been read.
     #[default]
     Fresh,
-    Handshaking(Box<Handshake<Server>>),
+    Handshaking {
+        handshake: Box<Handshake<Server>>,
+        /// Of the offer that verifies the certificate: another one may be in force at the end.
+        read_user: Option<ReadUser>,
+    },
     Open(Channel<Server>),
     /// It cannot go on, or the peer has ended it.
     Ended,
@@ -113,38 +111,11 @@ struct Open {
     failed: Option<ConnectionFailed>,
 }
 
-impl Offer {
-    /// Whether a client that resumes may still come. Its ticket holds the certificate of its first handshake. Since then that may have
-    /// expired, and another authority may count. And each session gives the ticket of the next one, without an end.
-    fn verify_again(&self, certificates: &[Vec<u8>]) -> Result<(), Error> {
-        let Some(verifier) = &self.verifier else {
-            return Ok(());
-        };
-        let mut chain = certificates.iter().map(|der| CertificateDer::from(&**der));
-        let Some(own) = chain.next() else {
-            let may = !verifier.client_auth_mandatory();
-            return may.then_some(()).ok_or(Error::NoCertificatesPresented);
-        };
-        let others: Vec<_> = chain.collect();
-        verifier.verify_client_cert(&own, &others, UnixTime::now())?;
-        Ok(())
-    }
-}
-
-/// What to tell a client whose certificate no longer counts.
-fn alert_of(error: &Error) -> Alert {
-    match error {
-        Error::NoCertificatesPresented => Alert::CERTIFICATE_REQUIRED,
-        Error::InvalidCertificate(fault) => Alert(AlertDescription::from(fault.clone()).into()),
-        _ => Alert::INTERNAL_ERROR,
-    }
-}
-
 impl Connection {
     /// Whether the handshake has not ended.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
-        matches!(self.stage, Stage::Fresh | Stage::Handshaking(_))
+        matches!(self.stage, Stage::Fresh | Stage::Handshaking { .. })
     }
 
     /// Whether nothing of the handshake has been read.
@@ -268,57 +239,57 @@ impl Connection {
             Ok(None) => return Ok(Step::Starved),
             Err(fault) => {
                 match std::mem::replace(&mut self.stage, Stage::Ended) {
-                    Stage::Handshaking(handshake) => handshake.refuse(fault, &mut buffers.output),
+                    Stage::Handshaking { handshake, .. } => {
+                        handshake.refuse(fault, &mut buffers.output)
+                    }
                     _ => fault.alert().write(&mut buffers.output),
                 }
                 return Err(fault.into());
             }
         };
         let output = &mut buffers.output;
-        let handshake = match std::mem::replace(&mut self.stage, Stage::Ended) {
+        let (handshake, read_user) = match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Fresh => {
                 let config = Arc::clone(offer.config_for(&buffers.input[..whole]));
                 let server = Server::new(config).map_err(HandshakeFailed::from)?;
-                Handshake::new(server, output)?
+                (Handshake::new(server, output)?, offer.read_user)
             }
-            Stage::Handshaking(handshake) => *handshake,
+            Stage::Handshaking {
+                handshake,
+                read_user,
+            } => (*handshake, read_user),
             Stage::Open(_) | Stage::Ended => return Err(ConnectionFailed::Over),
         };
         let progress = handshake.receive(&buffers.input[..whole], output);
         buffers.input.drain(..whole);
         Ok(match progress? {
             Progress::Continues(handshake) => {
-                self.stage = Stage::Handshaking(Box::new(handshake));
+                let handshake = Box::new(handshake);
+                self.stage = Stage::Handshaking {
+                    handshake,
+                    read_user,
+                };
                 Step::Taken
             }
             Progress::Ends(established) => {
                 let certificate = established.certificates.first();
-                buffers.user = certificate.and_then(|der| offer.user_of?(der));
-                self.establish(*established, offer, output)?
+                buffers.user = certificate.and_then(|der| read_user?(der));
+                self.establish(*established, output)
             }
         })
     }
 
-    fn establish(
-        &mut self,
-        established: Established<Server>,
-        offer: &Offer,
-        output: &mut Vec<u8>,
-    ) -> Result<Step, HandshakeFailed> {
+    fn establish(&mut self, established: Established<Server>, output: &mut Vec<u8>) -> Step {
         let is_resumed = established.is_resumed;
         let is_challenge = established.alpn.as_deref() == Some(CHALLENGE);
         let (mut channel, _) = established.protection.into_channel();
         if is_challenge {
             // The authority has seen the certificate, and nobody may send data here (RFC 8737, section 3).
             channel.close(output);
-            return Ok(Step::Answered);
-        }
-        if is_resumed && let Err(error) = offer.verify_again(&established.certificates) {
-            channel.end_for(alert_of(&error), output);
-            return Err(error.into());
+            return Step::Answered;
         }
         self.stage = Stage::Open(channel);
-        Ok(Step::Established { is_resumed })
+        Step::Established { is_resumed }
     }
 
     /// Opens the records in a range of `bytes`, in their order. The plaintext stands in place of them, or at the end of `bytes` if the
@@ -412,7 +383,7 @@ impl Connection {
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> bool {
         match &mut self.stage {
             Stage::Open(channel) => channel.seal(plain, out),
-            Stage::Fresh | Stage::Handshaking(_) | Stage::Ended => false,
+            Stage::Fresh | Stage::Handshaking { .. } | Stage::Ended => false,
         }
     }
 
@@ -439,7 +410,7 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stage = match self.stage {
             Stage::Fresh => "fresh",
-            Stage::Handshaking(_) => "handshaking",
+            Stage::Handshaking { .. } => "handshaking",
             Stage::Open(_) => "open",
             Stage::Ended => "ended",
         };

@@ -67,7 +67,7 @@ impl Failure {
             ConnectionFailed::Handshake(HandshakeFailed::Keys) => Self::Ours,
             ConnectionFailed::Record(Fault::Unexpected(_)) => Self::NotTls,
             ConnectionFailed::Alert(_) => Self::Alert,
-            ConnectionFailed::Handshake(HandshakeFailed::TooLong)
+            ConnectionFailed::Handshake(HandshakeFailed::TooLong | HandshakeFailed::Trailing)
             | ConnectionFailed::Record(_)
             | ConnectionFailed::Channel(_)
             | ConnectionFailed::Over => Self::Protocol,

@@ -44,7 +44,6 @@ use arc_swap::ArcSwap;
 use myriad_reactor::{Completion, Reactor, Socket, Token, Waker};
 use myriad_wheel::{Key, Slab};
 use rustls::ServerConfig;
-use rustls::server::danger::ClientCertVerifier;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +71,7 @@ pub struct Setup {
 }
 
 /// Reads the user out of a certificate (DER) that was verified before.
-pub type UserOf = fn(&[u8]) -> Option<Arc<str>>;
+pub type ReadUser = fn(&[u8]) -> Option<Arc<str>>;
 
 /// What a client is offered.
 #[derive(Debug)]
@@ -82,10 +81,8 @@ pub struct Offer {
     /// For an authority that asks whether a name is ours (RFC 8737); none if no authority is asked for certificates. It needs the same as
     /// `config`, and [`CHALLENGE`] as its only protocol.
     pub challenge: Option<Arc<ServerConfig>>,
-    /// Whose certificates clients may show, if they may. `config` asks it about full handshakes, and the stage about resumed ones.
-    pub verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// How certificates of clients name users, if they do.
-    pub user_of: Option<UserOf>,
+    pub read_user: Option<ReadUser>,
     /// Whether a signature takes longer than everything else in a handshake together, as those of RSA and P-384 do.
     pub signs_slowly: bool,
 }

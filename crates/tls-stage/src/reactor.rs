@@ -156,7 +156,7 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         Ok(())
     }
 
-    fn proved_user(&self, socket: Socket) -> Option<Arc<str>> {
+    fn certificate_user(&self, socket: Socket) -> Option<Arc<str>> {
         let tls = self.tls.as_deref()?;
         let secured = tls.secured.get(tls.of_socket(socket)?)?;
         secured.connection.user().cloned()

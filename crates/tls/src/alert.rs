@@ -24,9 +24,6 @@ impl Alert {
     /// The peer's user gave up. A `close_notify` follows (RFC 8446, 6.1).
     pub const USER_CANCELED: Self = Self(90);
 
-    /// The peer has to show a certificate.
-    pub const CERTIFICATE_REQUIRED: Self = Self(116);
-
     /// Writes the alert as a record without protection, which is all that one can say before keys are known.
     pub fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[21, 3, 3, 0, 2]);

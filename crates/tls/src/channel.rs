@@ -102,15 +102,6 @@ impl<E: End> Channel<E> {
         }
     }
 
-    /// Ends a handshake that should not have succeeded, behind what is in `sealed`. With TLS 1.2 rustls has the keys, and writes no alert
-    /// of ours: the peer gets a `close_notify`.
-    pub fn end_for(&mut self, alert: Alert, sealed: &mut Vec<u8>) {
-        match self {
-            Self::Records(records) => records.seal_alert(alert, sealed),
-            Self::Legacy(legacy) => legacy.close(sealed),
-        }
-    }
-
     /// Writes the alert about bytes that are no record behind what is in `sealed`. With TLS 1.2 rustls has the keys. So rustls gets bytes
     /// that are no record, and writes its `decode_error`.
     pub fn refuse(&mut self, fault: Fault, sealed: &mut Vec<u8>) {

@@ -1,6 +1,7 @@
 //! Writing what rustls encodes behind what a buffer contains.
 
-use rustls::unbuffered::{EncodeError, EncryptError};
+use crate::end::End;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError};
 
 /// Room that most messages of rustls fit in, beside long data.
 const ROOM: usize = 512;
@@ -51,5 +52,16 @@ pub(crate) fn write(buffer: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> E
         };
         buffer.truncate(start + length);
         return is_written;
+    }
+}
+
+/// Writes the alert that rustls has queued. It must not read any more, so it is asked only while it has something.
+pub(crate) fn take_alert<E: End>(connection: &mut E, answers: &mut Vec<u8>) {
+    while connection.state().wants_write() {
+        let Ok(ConnectionState::EncodeTlsData(mut alert)) = connection.process(&mut []).state
+        else {
+            return;
+        };
+        write(answers, |room| Encoded::from(alert.encode(room)));
     }
 }

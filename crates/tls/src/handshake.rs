@@ -5,7 +5,7 @@ use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{AlertDescription, Error, HandshakeKind, PeerIncompatible, ProtocolVersion};
 
 use crate::alert::{Alert, Fault};
-use crate::encoding::{Encoded, write};
+use crate::encoding::{Encoded, take_alert, write};
 use crate::end::End;
 use crate::header::{HEADER, Header, NO_RECORD, RECORD_MAX};
 use crate::legacy::Legacy;
@@ -65,7 +65,7 @@ pub enum Protection<E: End> {
     Legacy(Legacy<E>),
 }
 
-/// Why a handshake failed. The alert for the peer is behind the other answers already.
+/// Why a handshake failed. The alert for the peer, if one can be written, is behind the other answers already.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeFailed {
     /// The peer sent something else than a handshake, or one that we do not accept.
@@ -79,6 +79,9 @@ pub enum HandshakeFailed {
     /// The peer closed before the end.
     #[error("the peer closed during the handshake")]
     Closed,
+    /// A message begins in the record of the last one. Its rest would be under another key (RFC 8446, 5.1).
+    #[error("a message begins behind the handshake's last one, in its record")]
+    Trailing,
     /// The configuration has another log of keys than [`Secrets`](crate::Secrets), or does not allow secrets to be extracted. Or the
     /// secrets are not those that rustls uses: then going on would send what nobody reads.
     #[error("the keys of a handshake could not be taken over")]
@@ -214,17 +217,9 @@ impl<E: End> Handshake<E> {
         }
     }
 
-    /// Writes the alert that rustls has queued. It must not read any more, so it is asked only while it has something.
     fn take_alert(&mut self, answers: &mut Vec<u8>) {
         let start = answers.len();
-        while self.connection.state().wants_write() {
-            let Ok(ConnectionState::EncodeTlsData(mut alert)) =
-                self.connection.process(&mut []).state
-            else {
-                break;
-            };
-            write(answers, |room| Encoded::from(alert.encode(room)));
-        }
+        take_alert(&mut *self.connection, answers);
         // rustls queues none about a message whose length is wrong.
         if answers.len() == start && !self.has_spoken {
             Alert::DECODE_ERROR.write(answers);
@@ -241,9 +236,8 @@ impl<E: End> Handshake<E> {
             .map(|each| each.to_vec())
             .collect();
         let is_resumed = matches!(state.handshake_kind(), Some(HandshakeKind::Resumed));
-        // No message may continue behind the last one: its rest would be under another key (RFC 8446, 5.1).
         if !self.waiting.is_empty() {
-            return Err(HandshakeFailed::Keys);
+            return Err(HandshakeFailed::Trailing);
         }
         let protection = if state.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
             records(*self.connection, &self.traffic).ok_or(HandshakeFailed::Keys)?

@@ -2,7 +2,7 @@
 
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
-use crate::encoding::{Encoded, write};
+use crate::encoding::{Encoded, take_alert, write};
 use crate::end::End;
 use crate::records::PLAIN_MAX;
 
@@ -68,7 +68,7 @@ impl<E: End> Legacy<E> {
         let result = self.take(record, data, answers);
         if result.is_err() {
             self.has_failed = true;
-            self.take_alert(answers);
+            take_alert(&mut *self.connection, answers);
         }
         if self.is_write_closed {
             answers.truncate(before);
@@ -110,18 +110,6 @@ impl<E: End> Legacy<E> {
                     Err(LegacyFailed::Unexpected)
                 };
             }
-        }
-    }
-
-    /// Writes the alert that rustls has queued. It must not read any more, so it is asked only while it has something.
-    fn take_alert(&mut self, answers: &mut Vec<u8>) {
-        while self.connection.state().wants_write() {
-            let Ok(ConnectionState::EncodeTlsData(mut alert)) =
-                self.connection.process(&mut []).state
-            else {
-                return;
-            };
-            write(answers, |room| Encoded::from(alert.encode(room)));
         }
     }
 

@@ -1,9 +1,7 @@
 //! TLS of the server's own port.
 
 use super::{ConfigError, Options, refuse};
-use crate::tls::{
-    CertificateUser, ClientAuth, LoadFault, MinVersion, PairFiles, Sources, TlsSettings,
-};
+use crate::tls::{ClientAuth, ClientUser, LoadFault, MinVersion, PairFiles, Sources, TlsSettings};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -161,19 +159,24 @@ impl Options {
             .filter(|word| *word != "none")
     }
 
-    fn client_user(&self) -> Result<Option<CertificateUser>, ConfigError> {
+    fn client_user(&self) -> Result<Option<ClientUser>, ConfigError> {
         let Some(word) = self.client_user_word() else {
             return Ok(None);
         };
         let refused = |advice: &str| Err(refuse("tls-client-user", format!("{word:?}"), advice));
         let user = match word {
-            "common-name" => CertificateUser::CommonName,
-            "dns" => CertificateUser::Dns,
-            "email" => CertificateUser::Email,
-            "uri" => CertificateUser::Uri,
+            "common-name" => ClientUser::CommonName,
+            "dns" => ClientUser::Dns,
+            "email" => ClientUser::Email,
+            "uri" => ClientUser::Uri,
             _ => return refused("choose none, common-name, dns, email or uri"),
         };
-        if self.client_auth()? == ClientAuth::None {
+        if self.tls_client_ca.is_some() && self.client_auth()? == ClientAuth::None {
+            return refused(
+                "needs tls-client-auth = \"required\" or \"optional\": with none, no client shows a certificate",
+            );
+        }
+        if self.tls_client_ca.is_none() {
             return refused(
                 "needs tls-client-ca, the file with the CAs that sign the certificates of clients",
             );

@@ -210,6 +210,12 @@ impl Written {
     pub(super) fn without(&self, field: &str) -> Option<Self> {
         let mut left = self.clone();
         let path = path_in(field);
+        // Options of TLS need each other, so without one of them others would be called mistakes that are none.
+        if path.starts_with("tls-") || path.starts_with("tls.") {
+            let is_other = |key: &str| key != "tls" && !key.starts_with("tls-");
+            left.values.retain(|key, _| is_other(key));
+            return (left.values.len() < self.values.len()).then_some(left);
+        }
         let (table, key) = match path.rsplit_once('.') {
             Some((table, key)) => (table_at(&mut left.values, table)?, key),
             None => (&mut left.values, path),

@@ -236,6 +236,7 @@ impl Registered {
             stages: Arc::clone(&running.figures),
             loaded: Arc::clone(&running.loaded),
             orders: running.orders.clone(),
+            is_in_force: Arc::clone(&running.is_in_force),
         }));
     }
 

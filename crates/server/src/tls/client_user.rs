@@ -1,6 +1,6 @@
 //! The user whom a client's certificate names.
 
-use myriad_tls_stage::UserOf;
+use myriad_tls_stage::ReadUser;
 use std::sync::Arc;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -11,7 +11,7 @@ const USER_BYTES_MAX: usize = 256;
 
 /// Which name of a certificate is the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CertificateUser {
+pub(crate) enum ClientUser {
     /// The common name of its subject.
     CommonName,
     /// The first DNS name of its subject alternative names (RFC 5280, section 4.2.1.6).
@@ -22,9 +22,9 @@ pub(crate) enum CertificateUser {
     Uri,
 }
 
-impl CertificateUser {
+impl ClientUser {
     /// What reads it. The handshake has verified the certificate before.
-    pub(crate) fn reader(self) -> UserOf {
+    pub(crate) fn read_user(self) -> ReadUser {
         match self {
             Self::CommonName => |der| user_of(der, common_name),
             Self::Dns => |der| user_of(der, |certificate| alternative_name(certificate, dns)),
@@ -34,14 +34,17 @@ impl CertificateUser {
     }
 }
 
-/// None if the certificate has no such name, or one that is empty, too long, or has control characters.
+/// None if the certificate has no such name, or one that is empty, too long, has control characters, or begins or ends with a space.
+///
+/// A header's value has no spaces at its ends (RFC 9110, section 5.5), so the application would take one user for another.
 ///
 /// It runs on a shard's thread, so it logs nothing.
 fn user_of(der: &[u8], find: impl Fn(&X509Certificate<'_>) -> Option<String>) -> Option<Arc<str>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = find(&certificate)?;
     let is_usable =
-        !name.is_empty() && name.len() <= USER_BYTES_MAX && !name.contains(char::is_control);
+        name.len() <= USER_BYTES_MAX && name.trim() == name && !name.contains(char::is_control);
+    let is_usable = is_usable && !name.is_empty();
     is_usable.then(|| name.into())
 }
 
@@ -56,14 +59,19 @@ fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The first alternative name of a kind.
+/// The first alternative name of a kind. It is ASCII (RFC 5280, section 4.2.1.6), or it is none.
 fn alternative_name<'a>(
     certificate: &'a X509Certificate<'_>,
     kind: impl Fn(&GeneralName<'a>) -> Option<&'a str>,
 ) -> Option<String> {
     let names = certificate.subject_alternative_name().ok()??;
     let names = &names.value.general_names;
-    names.iter().find_map(kind).map(str::to_owned)
+    // A name that cannot be read may have been of this kind, and then a later one is not the first.
+    let is_read = !names
+        .iter()
+        .any(|name| matches!(name, GeneralName::Invalid(..)));
+    let name = names.iter().find_map(kind).filter(|name| name.is_ascii());
+    name.filter(|_| is_read).map(str::to_owned)
 }
 
 fn dns<'a>(name: &GeneralName<'a>) -> Option<&'a str> {
@@ -103,12 +111,12 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
         let kinds = [
-            CertificateUser::CommonName,
-            CertificateUser::Dns,
-            CertificateUser::Email,
-            CertificateUser::Uri,
+            ClientUser::CommonName,
+            ClientUser::Dns,
+            ClientUser::Email,
+            ClientUser::Uri,
         ];
-        kinds.map(|kind| kind.reader()(certificate.der()).map(|user| user.to_string()))
+        kinds.map(|kind| kind.read_user()(certificate.der()).map(|user| user.to_string()))
     }
 
     fn text<T: TryFrom<&'static str>>(name: &'static str) -> T {
@@ -142,13 +150,13 @@ mod tests {
         let host = users(&[], host);
         assert_eq!(host[1].as_deref(), Some("seven.example.com"));
         assert_eq!([&host[0], &host[2], &host[3]], [&None; 3]);
-        assert_eq!(CertificateUser::Dns.reader()(b"no certificate"), None);
+        assert_eq!(ClientUser::Dns.read_user()(b"no certificate"), None);
     }
 
     #[test]
     fn a_name_that_could_mislead_is_no_user() {
         let long = "x".repeat(USER_BYTES_MAX + 1);
-        for name in ["", "a\nb", "a\0b", &long] {
+        for name in ["", " ", "a\nb", "a\0b", "alice ", " alice", &long] {
             assert_eq!(users(&[name], vec![])[0], None, "{name:?}");
         }
         let longest = "x".repeat(USER_BYTES_MAX);

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// How often files are looked at. A change counts when it has stood for one look: a pair is written one file after the other.
@@ -63,8 +64,9 @@ pub(crate) async fn follow(running: Running) {
         }
         if let Err(fault) = take(&running, &followed) {
             refused.clone_from(&seen);
+            running.is_in_force.store(false, Relaxed);
             tracing::error!(
-                "TLS: certificates have changed and cannot be used; those before stay: {fault}"
+                "TLS: files have changed and cannot be used; those before stay: {fault}"
             );
         }
     }
@@ -72,10 +74,9 @@ pub(crate) async fn follow(running: Running) {
 
 /// Reads certificates that have changed. Handshakes that begin from now on use them.
 pub(super) fn take(running: &Running, sources: &Sources) -> Result<(), LoadFault> {
-    let loaded = sources.load()?;
-    tracing::info!("TLS: certificates have changed: {}", sentence(&loaded));
-    running.current.store(Arc::clone(&loaded.offer));
-    running.loaded.store(Arc::new(loaded));
+    let loaded = Arc::new(sources.load()?);
+    tracing::info!("TLS: files have changed: {}", sentence(&loaded));
+    running.take(loaded);
     Ok(())
 }
 

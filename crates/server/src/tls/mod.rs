@@ -12,7 +12,7 @@ mod shown;
 mod tickets;
 
 pub(crate) use acme::{AcmeSettings, Orders, begin_answers, begin_renewal, read_ca};
-pub(crate) use client_user::CertificateUser;
+pub(crate) use client_user::ClientUser;
 pub(crate) use files::{follow, sentence};
 pub(crate) use pair::read_file;
 pub(crate) use shown::ShownTls;
@@ -30,6 +30,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use tickets::SharedTickets;
 
@@ -61,7 +62,7 @@ pub(crate) struct Sources {
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: ClientAuth,
     /// The name in a client's certificate that is its user.
-    pub(crate) client_user: Option<CertificateUser>,
+    pub(crate) client_user: Option<ClientUser>,
     pub(crate) min_version: MinVersion,
     /// Keys of tickets, which several nodes share. Without them each server makes its own.
     pub(crate) ticket_keys: Option<PathBuf>,
@@ -196,19 +197,24 @@ impl Sources {
         // Many clients name AES with 256 bits first. Its SHA-384 took a fifth of a shard's time in 15,000 handshakes (AMD EPYC, which has
         // instructions for SHA-256 only).
         config.ignore_client_order = true;
-        config.ticketer = match &self.ticket_keys {
+        let tickets: Arc<dyn ProducesTickets> = match &self.ticket_keys {
             Some(path) => Arc::new(SharedTickets::read(path)?),
             None => TICKETS.as_ref().map_err(|error| ours(error))?.clone(),
         };
+        // A session that resumes has the certificate of its first handshake, for as long as each session gives the ticket of the next one.
+        // Meanwhile the certificate may have expired, and its CA may be gone. rustls cannot refuse the ticket then, and an alert behind the
+        // handshake lets a client with a new certificate offer the ticket again. So who may show a certificate shows it each time.
+        if verifier.is_none() {
+            config.ticketer = tickets;
+        }
         // Each costs a record of 200 bytes, and a client needs one.
-        config.send_tls13_tickets = 1;
+        config.send_tls13_tickets = usize::from(verifier.is_none());
         let challenge = self.acme.as_ref().map(|_| CHALLENGES.config());
         let challenge = challenge.transpose().map_err(|error| ours(&error))?;
         let offer = Offer {
             config: Arc::new(config),
             challenge: challenge.map(Arc::new),
-            verifier,
-            user_of: self.client_user.map(CertificateUser::reader),
+            read_user: self.client_user.map(ClientUser::read_user),
             signs_slowly,
         };
         Ok(Loaded {
@@ -315,6 +321,8 @@ pub(crate) struct Running {
     pub(crate) figures: Arc<[Arc<Figures>]>,
     /// What became of our orders; none without an authority.
     pub(crate) orders: Option<Arc<Orders>>,
+    /// Whether the files that were read last are in force.
+    pub(crate) is_in_force: Arc<AtomicBool>,
 }
 
 impl Running {
@@ -326,13 +334,23 @@ impl Running {
             current: Arc::new(ArcSwap::new(Arc::clone(&settings.loaded.offer))),
             figures: figures.collect(),
             orders: settings.sources.acme.as_ref().map(|_| Arc::default()),
+            is_in_force: Arc::new(AtomicBool::new(true)),
         }
     }
 
     /// Takes what a reload has read. Handshakes that begin from now on use it.
     pub(crate) fn replace(&self, settings: &TlsSettings) {
-        self.current.store(Arc::clone(&settings.loaded.offer));
-        self.loaded.store(Arc::clone(&settings.loaded));
         self.sources.store(Arc::clone(&settings.sources));
+        let last = self.take(Arc::clone(&settings.loaded));
+        if last.marks != settings.loaded.marks {
+            tracing::info!("TLS: files have changed: {}", sentence(&settings.loaded));
+        }
+    }
+
+    /// Handshakes that begin from now on use it. Gives what was in force before.
+    fn take(&self, loaded: Arc<Loaded>) -> Arc<Loaded> {
+        self.is_in_force.store(true, Relaxed);
+        self.current.store(Arc::clone(&loaded.offer));
+        self.loaded.swap(loaded)
     }
 }

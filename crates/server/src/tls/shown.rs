@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What the stages count, and what the certificates say.
 #[derive(Clone, Debug)]
@@ -18,6 +18,7 @@ pub(crate) struct ShownTls {
     pub(crate) stages: Arc<[Arc<Figures>]>,
     pub(crate) loaded: Arc<ArcSwap<Loaded>>,
     pub(crate) orders: Option<Arc<Orders>>,
+    pub(crate) is_in_force: Arc<AtomicBool>,
 }
 
 impl ShownTls {
@@ -121,6 +122,12 @@ impl Collector for ShownTls {
             "tls_handshakes_waiting",
             "Connections that wait for their TLS handshake to begin",
             &self.gauge(|stage| &stage.waiting),
+        )?;
+        single(
+            &mut encoder,
+            "tls_files_in_force",
+            "1 if the files of TLS that were read last are in force, 0 if they cannot be used and those before are",
+            &ConstGauge::new(u64::from(self.is_in_force.load(Relaxed))),
         )?;
         let now = super::pair::now();
         let mut ends = encoder.encode_descriptor(

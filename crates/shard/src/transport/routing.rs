@@ -363,7 +363,7 @@ impl<R: Reactor> Shard<R> {
         if !transport.has_sessions() || !cookies_count(head) {
             return None;
         }
-        if let Some(user) = self.certified_user(key) {
+        if let Some(user) = self.certificate_user(key) {
             return Some(user);
         }
         let name = self.settings.client.user_id_http_header.as_deref()?;
@@ -374,9 +374,9 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The user whom the certificate of a connection names.
-    fn certified_user(&self, key: Key) -> Option<Arc<str>> {
+    fn certificate_user(&self, key: Key) -> Option<Arc<str>> {
         let socket = Socket::from_bits(self.hub.connection(key.index).socket);
-        self.reactor.proved_user(socket)
+        self.reactor.certificate_user(socket)
     }
 
     /// Those of a request's headers that the application is to be sent: every line of them (RFC 9110, section 5.3).
@@ -399,7 +399,7 @@ impl<R: Reactor> Shard<R> {
         let mut kept: Vec<(Box<str>, Box<[u8]>)> = Vec::new();
         for name in wanted.iter().filter(|name| has_cookies || !says_who(name)) {
             if **name == *CERTIFICATE_USER_HEADER {
-                let user = self.certified_user(key);
+                let user = self.certificate_user(key);
                 kept.extend(user.map(|user| (name.clone(), user.as_bytes().into())));
             } else if **name == *"cookie" {
                 kept.extend(cookies_of(head).map(|cookies| (name.clone(), cookies)));

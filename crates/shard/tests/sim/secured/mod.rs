@@ -64,8 +64,7 @@ fn offer() -> Offer {
     Offer {
         config: toy::SERVER.clone(),
         challenge: None,
-        user_of: None,
-        verifier: None,
+        read_user: None,
         signs_slowly: false,
     }
 }
