@@ -11,9 +11,10 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedProtocolVersion, version,
 };
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -65,11 +66,13 @@ fn client_of(
     ClientConnection::new(Arc::new(config), name).expect("a client")
 }
 
-/// The stages' clock, for tests that move it.
-static CLOCK_MS: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// The stages' clock, for tests that move it: each test has a thread.
+    static CLOCK_MS: Cell<u64> = const { Cell::new(0) };
+}
 
 fn clock() -> Duration {
-    Duration::from_millis(CLOCK_MS.load(Relaxed))
+    Duration::from_millis(CLOCK_MS.get())
 }
 
 fn stage(net: &SimNet, handshakes_max: usize) -> (TlsStage<Sim>, Arc<Figures>) {
@@ -423,12 +426,86 @@ fn connections_wait_in_line_until_a_place_is_free() {
     }
     assert_eq!(server.accepted, 2, "both places are taken");
     assert_eq!(figures.waiting.load(Relaxed), 1);
-    CLOCK_MS.fetch_add(3_000, Relaxed);
+    CLOCK_MS.set(3_000);
     run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
         clients[0].got == b"hello"
     });
     assert!(figures.failed[Failure::Slow as usize].load(Relaxed) >= 1);
     drop(silent);
+}
+
+/// A stage whose only connection's owner has closed it while the client read nothing.
+fn closed_while_full() -> (SimNet, TlsStage<Sim>, Client) {
+    let faults = Faults {
+        kernel_bytes: (64, 64),
+        ..Faults::NONE
+    };
+    let net = SimNet::new(1, faults);
+    let (mut stage, _) = stage(&net, 2);
+    let mut server = Server::default();
+    let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+    clients[0].say(b"hello");
+    run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+        clients[0].got == b"hello"
+    });
+    let (_, mut echo) = server.open.pop_first().expect("a connection");
+    echo.owed = vec![7; 1_000];
+    let mut ops = [SendOp::new(echo.socket, &echo.owed)];
+    stage.send_batch(&mut ops);
+    assert_eq!(ops[0].sent, Sent::Partly(999));
+    assert!(!stage.has_others());
+    stage.close(echo.socket, echo.token, Close::Orderly);
+    (net, stage, clients.remove(0))
+}
+
+#[test]
+fn a_closed_connection_is_the_stages_until_its_last_bytes_have_left() {
+    let (net, mut stage, mut client) = closed_while_full();
+    let mut completions = Completions::new();
+    let mut turns = 0;
+    while stage.has_others() {
+        assert_eq!(net.end(client.peer), None);
+        client.turn(&net);
+        let wait = stage.wait(Some(Duration::ZERO), &mut completions);
+        wait.expect("a wait");
+        assert!(completions.list.is_empty(), "it is nobody's");
+        turns += 1;
+    }
+    assert!(turns > 10, "the socket takes 64 bytes");
+    client.turn(&net);
+    assert_eq!(client.got.len(), b"hello".len() + 1_000);
+    assert!(client.has_heard_goodbye);
+    assert_eq!((net.open_sockets(), net.leaked()), (0, vec![]));
+}
+
+#[test]
+fn an_owner_that_ends_resets_what_the_stage_has_left() {
+    let (net, mut stage, client) = closed_while_full();
+    assert!(stage.has_others());
+    stage.reset_others();
+    assert!(!stage.has_others());
+    assert_eq!(net.end(client.peer), Some(PeerEnd::Reset));
+    assert_eq!(net.open_sockets(), 0);
+}
+
+#[test]
+fn a_stage_that_accepts_nobody_has_no_line() {
+    let net = SimNet::new(1, Faults::NONE);
+    let (mut stage, figures) = stage(&net, 1);
+    let mut server = Server::default();
+    let peers: Vec<PeerId> = (0..3).map(|_| net.connect()).collect();
+    for _ in 0..20 {
+        server.turn(&mut stage);
+    }
+    assert_eq!(figures.waiting.load(Relaxed), 2);
+    assert!(stage.has_others());
+    stage.accept(false);
+    assert!(!stage.has_others());
+    assert_eq!(figures.waiting.load(Relaxed), 0);
+    assert_eq!(net.open_sockets(), 1);
+    let ends: Vec<_> = peers.iter().map(|peer| net.end(*peer)).collect();
+    let reset = Some(PeerEnd::Reset);
+    assert_eq!(ends.iter().filter(|end| **end == reset).count(), 2);
 }
 
 /// What a client without TLS reads, and whether it was refused.
