@@ -10,6 +10,7 @@ use crate::failure_text;
 use crate::guard::Guard;
 use crate::manifest::{Body, Transport};
 use crate::server::Server;
+use myriad_demo::HANDSHAKES_AT_ONCE;
 use myriad_demo::process::{Launch, Output, Process};
 use myriad_report::{EXIT_INTERRUPTED, Line, Origin, Outcome, Phase as CrowdPhase, Report};
 use rustix::process::Signal;
@@ -355,6 +356,9 @@ impl CrowdOptions {
         }
         if let Some(ca) = &self.ca {
             command.extend(["--ca".to_owned(), ca.display().to_string()]);
+            command.extend(arguments(&format!(
+                "--connecting-max {HANDSHAKES_AT_ONCE}"
+            )));
         }
         command.extend(arguments(&format!(
             "--connections {} --live json --retries 2",

@@ -22,5 +22,5 @@ mod watch;
 
 pub use port::NoFreePort;
 pub use report::{MemoryUse, Report, Verdict};
-pub use run::{DemoError, Options, run};
+pub use run::{DemoError, HANDSHAKES_AT_ONCE, Options, run};
 pub use table::render;

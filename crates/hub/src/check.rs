@@ -112,7 +112,8 @@ impl Hub {
         let channel = &self.channels[index];
         assert_eq!(self.names.get(&channel.name), Some(&index));
         let options = self.namespaces.options_of(&channel.name);
-        let has_batches = options.is_some_and(|options| !options.batch_delay.is_zero());
+        // Of a namespace that has gone nobody knows any more whether it had any.
+        let has_batches = options.is_none_or(|options| !options.batch_delay.is_zero());
         let mut connections = HashSet::new();
         for (member_index, member) in channel.members.iter().enumerate() {
             if *member == Member::TOMBSTONE {

@@ -214,4 +214,14 @@ pub trait Reactor {
     fn is_handshaking(&self, _socket: Socket) -> bool {
         false
     }
+
+    /// Whether the reactor has connections that its caller does not: closed in order before their last bytes have left, or accepted
+    /// and not reported yet. Whoever drops it breaks them off. A kernel goes on with its own after that, so no driver here has any; a
+    /// reactor that is built on one may.
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    /// Resets the connections of [`Reactor::has_others`].
+    fn reset_others(&mut self) {}
 }

@@ -113,8 +113,12 @@ impl<R: Reactor> Shard<R> {
         let is_empty = self.hub.connection_count() == 0;
         if has_lingered {
             self.reset_last(now);
+            self.reactor.reset_others();
         }
-        is_over && is_empty
+        // Whose last bytes have not left hears of no end if the reactor ends now.
+        let has_others = is_over && is_empty && self.reactor.has_others();
+        hit!(DrainOthers if has_others);
+        is_over && is_empty && !has_others
     }
 
     /// Resets some of those who neither read nor end their side: nobody may put off the end of the process.

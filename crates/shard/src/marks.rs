@@ -85,6 +85,7 @@ myriad_hub::marks! {
         DrainLastAnswers = "a drain gives answers one turn more at its end",
         DrainLate = "a drain's end finds newcomers",
         DrainReset = "a drain resets who stays",
+        DrainOthers = "a drain waits for last bytes below the shard",
         DrainEmpty = "a drain begins with nobody",
         RequestBehind = "a request comes before the one before it is answered",
         TooMuchBehind = "too much comes behind a request that is not answered",

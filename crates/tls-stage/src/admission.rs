@@ -2,7 +2,7 @@
 
 use crate::figures::Failure;
 use crate::{HAS_PLACE, IS_AWAY, IS_COUNTED, IS_DUE, IS_LEGACY, MARK, Secured, Tls};
-use myriad_reactor::{Completion, Completions, Socket};
+use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::Key;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,6 +10,12 @@ use std::time::Duration;
 /// While others wait for a place, a handshake loses its own after this time, unless its next step is due. A client needs two round trips,
 /// and a bad network takes a second for each.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The token of a socket that nobody has registered.
+const NOBODY: Token = Token {
+    index: u32::MAX,
+    generation: 0,
+};
 
 /// How often the line is looked at while nothing else happens.
 pub(crate) const LINE_INTERVAL: Duration = Duration::from_millis(250);
@@ -40,6 +46,14 @@ impl Tls {
         let figures = &self.setup.figures;
         figures.under_way.store(self.handshakes as u64, Relaxed);
         figures.waiting.store(self.line.len() as u64, Relaxed);
+    }
+
+    /// Ends the line: nobody in it gets a place.
+    pub(crate) fn reset_line<R: Reactor>(&mut self, sockets: &mut R) {
+        for socket in self.line.drain(..) {
+            sockets.close(socket, NOBODY, Close::Reset);
+        }
+        self.setup.figures.waiting.store(0, Relaxed);
     }
 
     pub(crate) fn has_place(&self) -> bool {

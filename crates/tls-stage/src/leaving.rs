@@ -44,6 +44,19 @@ impl Tls {
         }
     }
 
+    /// Whether there are connections that the caller does not have.
+    pub(crate) fn has_others(&self) -> bool {
+        let is_there = |(key, _): &(Key, Duration)| self.secured.contains(*key);
+        !self.line.is_empty() || self.leaving.iter().any(is_there)
+    }
+
+    /// Closes those that are leaving now, whatever has left of them.
+    pub(crate) fn reset_leaving<R: Reactor>(&mut self, sockets: &mut R) {
+        while let Some((key, _)) = self.leaving.pop_front() {
+            self.close(key, Close::Reset, sockets);
+        }
+    }
+
     /// Closes a connection, if it is still there.
     pub(crate) fn close<R: Reactor>(&mut self, key: Key, how: Close, sockets: &mut R) {
         if self.secured.contains(key) {

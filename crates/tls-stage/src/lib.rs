@@ -12,8 +12,8 @@
 //!   is left goes on in the next wait, so those who are connected wait for no storm.
 //! * **Behind the handshake** a record is opened where it was received, and sealed into one buffer for the whole batch.
 //! * **A record is sealed once**: the bytes of it that a socket does not take stay with the connection. Until they have left it takes no
-//!   further plaintext, and the last byte of their plaintext counts as not sent. So a caller whose queue is empty may close: the peer
-//!   gets everything.
+//!   further plaintext, and the last byte of their plaintext counts as not sent, unless it is the first of its slice. A caller whose queue
+//!   is empty may close: the peer gets everything, as long as the stage lives ([`Reactor::has_others`]).
 //!
 //! A connection that changes its owner takes its record state along ([`Carried`]).
 

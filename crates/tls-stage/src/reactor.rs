@@ -31,6 +31,10 @@ impl<R: Reactor> Reactor for TlsStage<R> {
 
     fn accept(&mut self, accepting: bool) {
         self.sockets.accept(accepting);
+        if let Some(tls) = self.tls.as_deref_mut().filter(|_| !accepting) {
+            // The caller does not know them: for it they are not accepted.
+            tls.reset_line(&mut self.sockets);
+        }
     }
 
     fn connect(
@@ -164,6 +168,19 @@ impl<R: Reactor> Reactor for TlsStage<R> {
 
     fn capacity(&self) -> usize {
         self.sockets.capacity()
+    }
+
+    fn has_others(&self) -> bool {
+        let own = self.tls.as_deref().is_some_and(Tls::has_others);
+        own || self.sockets.has_others()
+    }
+
+    fn reset_others(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.reset_line(&mut self.sockets);
+            tls.reset_leaving(&mut self.sockets);
+        }
+        self.sockets.reset_others();
     }
 }
 

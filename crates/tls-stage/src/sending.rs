@@ -28,6 +28,8 @@ enum Plan {
         taken: usize,
         /// Whether that is all of it.
         is_whole: bool,
+        /// Bytes of it that the caller keeps if the record leaves in part: the last one, or none.
+        withheld: usize,
     },
     /// It has no part in the batch: its outcome is known.
     Known(Sent),
@@ -58,14 +60,19 @@ impl Tls {
                     range,
                     taken,
                     is_whole,
+                    withheld,
                     ..
                 } => match sent.next() {
                     Some(Sent::Failed(errno)) => Sent::Failed(errno),
                     Some(Sent::All) if is_whole => Sent::All,
                     Some(Sent::All) => Sent::Partly(taken),
                     Some(Sent::Partly(count)) => {
-                        self.keep(key, &outgoing[range.start + count..range.end], sockets);
-                        Sent::Partly(taken - 1)
+                        let rest = &outgoing[range.start + count..range.end];
+                        self.keep(key, rest, withheld > 0, sockets);
+                        match is_whole && withheld == 0 {
+                            true => Sent::All,
+                            false => Sent::Partly(taken - withheld),
+                        }
                     }
                     None => Sent::Partly(0),
                 },
@@ -75,11 +82,13 @@ impl Tls {
         self.outgoing.clear();
     }
 
-    /// Keeps ciphertext that the socket did not take. The caller keeps the last byte of its plaintext.
-    fn keep<R: Reactor>(&mut self, key: Key, rest: &[u8], sockets: &mut R) {
+    /// Keeps ciphertext that the socket did not take. The caller keeps the last byte of its plaintext, if that is withheld.
+    fn keep<R: Reactor>(&mut self, key: Key, rest: &[u8], is_withheld: bool, sockets: &mut R) {
         if let Some(secured) = self.secured.get_mut(key) {
             secured.connection.keep_output(rest);
-            secured.set(IS_WITHHELD);
+            if is_withheld {
+                secured.set(IS_WITHHELD);
+            }
             secured.await_writable(key, sockets);
         }
     }
@@ -101,11 +110,10 @@ impl Tls {
             return Plan::Known(Sent::Partly(0));
         }
         let start = self.outgoing.len();
-        let (plain, is_whole) = gather(op.parts, &mut self.gathered);
+        let piece = gather(op.parts, &mut self.gathered);
         // Its first byte left with the record before.
-        let withheld = usize::from(secured.take(IS_WITHHELD)).min(plain.len());
-        let taken = plain.len();
-        let plain = &plain[withheld..];
+        let gone = usize::from(secured.take(IS_WITHHELD)).min(piece.bytes.len());
+        let plain = &piece.bytes[gone..];
         if plain.is_empty() {
             return Plan::Known(Sent::All);
         }
@@ -117,8 +125,9 @@ impl Tls {
             key: found.expect("just found"),
             socket: secured.below(),
             range: start..self.outgoing.len(),
-            taken,
-            is_whole,
+            taken: piece.bytes.len(),
+            is_whole: piece.is_whole,
+            withheld: usize::from(!piece.ends_behind_first),
         }
     }
 
@@ -217,22 +226,44 @@ fn say_goodbye(secured: &mut Secured) {
     }
 }
 
-/// The first bytes of a send, in one piece, and whether that is all of it.
-fn gather<'a>(parts: Parts<'a>, gathered: &'a mut Vec<u8>) -> (&'a [u8], bool) {
+/// The first bytes of a send.
+struct Piece<'a> {
+    bytes: &'a [u8],
+    /// Whether that is all of them.
+    is_whole: bool,
+    /// Whether the last byte is the first of its slice. It may be all that the peer gets of a message, and a caller drops messages of
+    /// which it has all bytes. So this byte counts as sent with the others: if it were withheld, it would be missing at the front of what
+    /// comes instead.
+    ends_behind_first: bool,
+}
+
+/// Puts the first bytes of a send together.
+fn gather<'a>(parts: Parts<'a>, gathered: &'a mut Vec<u8>) -> Piece<'a> {
     match parts {
         Parts::One(bytes) => {
             let count = bytes.len().min(SEALED_MAX);
-            (&bytes[..count], count == bytes.len())
+            Piece {
+                bytes: &bytes[..count],
+                is_whole: count == bytes.len(),
+                ends_behind_first: count == 1,
+            }
         }
         Parts::Many(slices) => {
             gathered.clear();
             let whole: usize = slices.iter().map(|slice| slice.len()).sum();
+            let mut ends_behind_first = false;
             for slice in slices {
-                let room = SEALED_MAX - gathered.len();
-                gathered.extend_from_slice(&slice[..room.min(slice.len())]);
+                let count = slice.len().min(SEALED_MAX - gathered.len());
+                if count > 0 {
+                    gathered.extend_from_slice(&slice[..count]);
+                    ends_behind_first = count == 1;
+                }
             }
-            let is_whole = gathered.len() == whole;
-            (gathered, is_whole)
+            Piece {
+                is_whole: gathered.len() == whole,
+                bytes: gathered,
+                ends_behind_first,
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use crate::{CHALLENGE, Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
 use arc_swap::ArcSwap;
 use myriad_reactor::sim::{Chance, Faults, PeerEnd, PeerId, Prng, Sim, SimNet};
-use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Sent, Socket, Token, Waker};
+use myriad_reactor::{
+    Close, Completion, Completions, Parts, Reactor, SendOp, Sent, Socket, Token, Waker,
+};
 use myriad_tls::Secrets;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::crypto::aws_lc_rs;
@@ -13,7 +15,7 @@ use rustls::{
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -431,6 +433,140 @@ fn connections_wait_in_line_until_a_place_is_free() {
     });
     assert!(figures.failed[Failure::Slow as usize].load(Relaxed) >= 1);
     drop(silent);
+}
+
+/// A stage whose only connection's owner has closed it while the client read nothing.
+fn closed_while_full() -> (SimNet, TlsStage<Sim>, Client) {
+    let faults = Faults {
+        kernel_bytes: (64, 64),
+        ..Faults::NONE
+    };
+    let net = SimNet::new(1, faults);
+    let (mut stage, _) = stage(&net, 2);
+    let mut server = Server::default();
+    let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+    clients[0].say(b"hello");
+    run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+        clients[0].got == b"hello"
+    });
+    let (_, mut echo) = server.open.pop_first().expect("a connection");
+    echo.owed = vec![7; 1_000];
+    let mut ops = [SendOp::new(echo.socket, &echo.owed)];
+    stage.send_batch(&mut ops);
+    assert_eq!(ops[0].sent, Sent::Partly(999));
+    assert!(!stage.has_others());
+    stage.close(echo.socket, echo.token, Close::Orderly);
+    (net, stage, clients.remove(0))
+}
+
+#[test]
+fn a_closed_connection_is_the_stages_until_its_last_bytes_have_left() {
+    let (net, mut stage, mut client) = closed_while_full();
+    let mut completions = Completions::new();
+    let mut turns = 0;
+    while stage.has_others() {
+        assert_eq!(net.end(client.peer), None);
+        client.turn(&net);
+        let wait = stage.wait(Some(Duration::ZERO), &mut completions);
+        wait.expect("a wait");
+        assert!(completions.list.is_empty(), "it is nobody's");
+        turns += 1;
+    }
+    assert!(turns > 10, "the socket takes 64 bytes");
+    client.turn(&net);
+    assert_eq!(client.got.len(), b"hello".len() + 1_000);
+    assert!(client.has_heard_goodbye);
+    assert_eq!((net.open_sockets(), net.leaked()), (0, vec![]));
+}
+
+#[test]
+fn an_owner_that_ends_resets_what_the_stage_has_left() {
+    let (net, mut stage, client) = closed_while_full();
+    assert!(stage.has_others());
+    stage.reset_others();
+    assert!(!stage.has_others());
+    assert_eq!(net.end(client.peer), Some(PeerEnd::Reset));
+    assert_eq!(net.open_sockets(), 0);
+}
+
+#[test]
+fn a_stage_that_accepts_nobody_has_no_line() {
+    let net = SimNet::new(1, Faults::NONE);
+    let (mut stage, figures) = stage(&net, 1);
+    let mut server = Server::default();
+    let peers: Vec<PeerId> = (0..3).map(|_| net.connect()).collect();
+    for _ in 0..20 {
+        server.turn(&mut stage);
+    }
+    assert_eq!(figures.waiting.load(Relaxed), 2);
+    assert!(stage.has_others());
+    stage.accept(false);
+    assert!(!stage.has_others());
+    assert_eq!(figures.waiting.load(Relaxed), 0);
+    assert_eq!(net.open_sockets(), 1);
+    let ends: Vec<_> = peers.iter().map(|peer| net.end(*peer)).collect();
+    let reset = Some(PeerEnd::Reset);
+    assert_eq!(ends.iter().filter(|end| **end == reset).count(), 2);
+}
+
+/// A shard drops messages of which it has all bytes, to end a connection or to send newer ones.
+#[test]
+fn what_is_dropped_unsent_takes_no_byte_of_what_follows() {
+    let record = 1 << 14;
+    // Of the second message a record takes none, one or two bytes; or it is one byte long, alone or behind another.
+    for (first, second) in [
+        (record, 100),
+        (record - 1, 100),
+        (record - 2, 100),
+        (9, 1),
+        (1, 0),
+    ] {
+        let faults = Faults {
+            kernel_bytes: (8, 8),
+            ..Faults::NONE
+        };
+        let net = SimNet::new(1, faults);
+        let (mut stage, _) = stage(&net, 2);
+        let mut server = Server::default();
+        let mut clients = vec![Client::new(&net, client(&[&version::TLS13]))];
+        clients[0].say(b"hello");
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].got == b"hello"
+        });
+        let messages = [vec![b'1'; first], vec![b'2'; second]];
+        let slices = messages.each_ref().map(|message| IoSlice::new(message));
+        let echo = server.open.get_mut(&0).expect("a connection");
+        let mut ops = [SendOp {
+            socket: echo.socket,
+            parts: Parts::Many(&slices),
+            sent: Sent::All,
+        }];
+        stage.send_batch(&mut ops);
+        let count = match ops[0].sent {
+            Sent::Partly(count) => count,
+            Sent::All => first + second,
+            Sent::Failed(errno) => panic!("failed with {errno}"),
+        };
+        let mut rest = Vec::new();
+        let mut expected = b"hello".to_vec();
+        let mut start = 0;
+        for message in &messages {
+            let sent = count.saturating_sub(start).min(message.len());
+            // One that has begun goes on.
+            if sent > 0 {
+                rest.extend_from_slice(&message[sent..]);
+                expected.extend_from_slice(message);
+            }
+            start += message.len();
+        }
+        rest.extend_from_slice(b"newer");
+        expected.extend_from_slice(b"newer");
+        echo.owed = rest;
+        run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
+            clients[0].got.len() >= expected.len()
+        });
+        assert!(clients[0].got == expected, "{first} and {second} bytes");
+    }
 }
 
 /// What a client without TLS reads, and whether it was refused.

@@ -4,6 +4,7 @@ use crate::ending::break_off;
 use crate::node::Node;
 use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
+use crate::secured::Secured;
 use crate::world::World;
 use myriad_reactor::sim::{Chance, Faults, Prng};
 use myriad_shard::{
@@ -153,6 +154,36 @@ fn a_channel_that_pauses_outlasts_a_drain() {
     world.settle();
     assert!(world.seats.iter().all(|seat| seat.is_finished));
     assert!(world.mesh.publication_bytes() > 0, "it still does");
+    world.check_drained();
+}
+
+/// A shard that drained ended with its last record of a connection. The stage below still had the last bytes of clients with TLS, who
+/// saw no end.
+#[test]
+fn a_drain_waits_for_the_last_bytes_of_clients_with_tls() {
+    let mut plan = Plan::plain();
+    plan.secured = Some(Secured::EVERYBODY);
+    plan.faults.kernel_bytes = (300, 300);
+    let mut world = World::new(plan, Prng::new(1), false);
+    subscriber(&mut world);
+    let peer = world.peers.last_mut().expect("just connected");
+    peer.is_stalled = true;
+    world.net.stall(peer.id);
+    world.publish_to(1, 800);
+    world.settle();
+    let peer = world.peers.last_mut().expect("still there");
+    peer.fin(&world.net);
+    world.settle();
+    assert_eq!(world.seats[0].shard.connection_count(), 0);
+    world.mesh.drain(Duration::ZERO);
+    world.scene.is_draining = true;
+    world.settle();
+    assert!(!world.seats[0].is_finished, "the end has not left");
+    let peer = world.peers.last_mut().expect("still there");
+    peer.is_stalled = false;
+    world.net.resume(peer.id);
+    world.settle();
+    assert!(world.seats[0].is_finished);
     world.check_drained();
 }
 

@@ -113,7 +113,7 @@ impl Client {
         let ends = |order: &Issued| {
             let is_of_room =
                 matches!(order.wanted, Wanted::Unsubscribe(of) if of.is_none_or(|of| of == room));
-            is_of_room && order.at >= asked.at && order.may_be_for(self)
+            is_of_room && order.may_be_done_since(asked.at) && order.may_be_for(self)
         };
         may_be_revoked || facts.orders.iter().any(ends)
     }

@@ -46,6 +46,8 @@ pub(crate) struct Issued {
     whose: Whose,
     /// When it was given.
     pub(crate) at: u64,
+    /// When all shards had answered that it is carried out.
+    answered_at: Option<u64>,
     /// Who had connected by then.
     targets: Vec<Target>,
     /// Answers that are missing.
@@ -70,6 +72,12 @@ impl Issued {
     /// Whether all shards have answered.
     pub(crate) fn is_answered(&self) -> bool {
         self.missing == 0
+    }
+
+    /// Whether a shard may have come to it at some time since. An order waits until the shard turns, and a turn reads what clients have
+    /// sent before it takes in orders.
+    pub(crate) fn may_be_done_since(&self, at: u64) -> bool {
+        self.answered_at.is_none_or(|answered_at| answered_at >= at)
     }
 
     /// Whether it may have ended a client's connection as expired by now.
@@ -181,6 +189,7 @@ impl Facts {
             wanted,
             whose,
             at: self.now,
+            answered_at: shards.is_empty().then_some(self.now),
             targets: Vec::new(),
             missing: shards.len(),
             done: 0,
@@ -227,6 +236,9 @@ impl Facts {
             let order = &mut self.orders[number];
             assert!(order.missing > 0, "one answer of each shard: {order:?}");
             order.missing -= 1;
+            if order.missing == 0 {
+                order.answered_at = Some(self.now);
+            }
             match answer {
                 Some(InquiryAnswer::Ordered(done)) => {
                     order.done += done.done;

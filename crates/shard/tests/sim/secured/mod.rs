@@ -34,6 +34,13 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
+    /// All clients speak TLS, and none waits for its handshake.
+    pub(crate) const EVERYBODY: Self = Self {
+        plain: 1 << 20,
+        handshakes_max: 1_000,
+        key_records_max: 1 << 24,
+    };
+
     /// Whether the world that begins at this time has TLS, and of which kind. It draws from numbers of its own: worlds without TLS stay as
     /// they are.
     pub(crate) fn of(start: u64) -> Option<Self> {

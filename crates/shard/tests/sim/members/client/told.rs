@@ -76,6 +76,10 @@ impl Client {
             3010 if facts.is_tight && self.has_server_side => {
                 "sessions: who missed something has to connect anew"
             }
+            // Its subscriptions are made before it is told that it is connected, and their publications wait in a stranger's room.
+            3010 if facts.are_strangers_tight && self.has_server_side && !self.is_connected => {
+                "sessions: a client that connects misses something"
+            }
             3008 if facts.is_tight => "sessions: a slow client ends with 3008",
             503 | 1013 if facts.is_tight => "sessions: there is no memory for a client",
             503 | 1013 if facts.are_strangers_tight && !self.is_connected => {
