@@ -16,6 +16,8 @@ PUSHES = 5
 STORM_PUSHES, STORM_BEGINS_AFTER = 60, 5
 # Clients that come at once, for each one that is connected.
 STORM_SIZE = 2
+# So many shake hands at any time. More would wait at the client, whose turn comes last, for longer than the server waits for them.
+STORM_AT_ONCE = 4_096
 # How long clients are held, and the pushes of that time.
 HELD_S, HELD_PUSHES = 600, 3
 # The server's CPU is watched from 100 s after the first push on, for two intervals of pings.
@@ -48,7 +50,7 @@ class Pair:
     @property
     def crowd_options(self):
         # More handshakes at once only wait for the two processors, with 9 KB each, which malloc then keeps.
-        return [*self.trust, "--connecting-max", 256]
+        return [*self.trust, "--connecting-max", 128]
 
 
 def handshakes_per_s():
@@ -86,7 +88,7 @@ def storm(bench, name, kind, connections):
         # The clients that come stand for other machines. Here they would take the processors of the crowd that is measured, so they run
         # at the lowest priority, and slow down the server alone.
         report = bench.out / f"{name}.storm.json"
-        command = ["nice", "-n", "19", *bench.crowd_command(coming, run.ports, report, TARGET, *pair.trust, "--at-once", "--duration", "1s")]
+        command = ["nice", "-n", "19", *bench.crowd_command(coming, run.ports, report, TARGET, *pair.trust, "--connecting-max", STORM_AT_ONCE, "--duration", "1s")]
         storms.append((Process(command, bench.out / f"{name}.storm.log"), report))
         commands.append(displayed(command))
 

@@ -356,9 +356,7 @@ impl CrowdOptions {
         }
         if let Some(ca) = &self.ca {
             command.extend(["--ca".to_owned(), ca.display().to_string()]);
-            command.extend(arguments(&format!(
-                "--connecting-max {HANDSHAKES_AT_ONCE}"
-            )));
+            command.extend(arguments(&format!("--connecting-max {HANDSHAKES_AT_ONCE}")));
         }
         command.extend(arguments(&format!(
             "--connections {} --live json --retries 2",
@@ -478,7 +476,8 @@ mod tests {
             load: None,
         };
         let command = options.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
-        let begin = "m swarm wss://a/ --ca /t/certificate.pem --connections 5 ";
+        let begin =
+            "m swarm wss://a/ --ca /t/certificate.pem --connecting-max 128 --connections 5 ";
         assert!(command.join(" ").starts_with(begin), "{command:?}");
     }
 

@@ -26,9 +26,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connections to open if the user names no number and the machine allows it.
-/// Handshakes of TLS under way at once, where both ends share the processors: more of them wait, with 9 KB each, and none is faster.
-pub const HANDSHAKES_AT_ONCE: u32 = 256;
 const CONNECTIONS_WANTED: u64 = 1_000_000;
+/// Handshakes of TLS under way at once, where both ends share the processors: more of them wait, with 9 KB each, and none is faster.
+pub const HANDSHAKES_AT_ONCE: u32 = 128;
 /// Publications to everybody.
 const PUSHES: usize = 3;
 /// Room at the server for health checks, publishers and one curious browser.
