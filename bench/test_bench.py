@@ -132,6 +132,12 @@ class RowTest(unittest.TestCase):
         result = {"scenario": "tls-storm", "connections": 100, "context": CONTEXT, "runs": [calm, storm]}
         self.assertIn("200 clients came within 19.5 s", report.page({"tls-storm": result}))
 
+    def test_a_connection_that_ends_while_it_is_held_is_lost(self):
+        held = run("tls", 0, [1, 1])
+        messages = {"gaps": 1, "duplicates": 2}
+        held["report"] |= {"messages": messages, "churn": {"lost": 40}, "pushes": [{"expected": 100, "received": 95}]}
+        self.assertEqual(row("tls-1m-lost").outcome([held]).measured, "48")
+
     def test_rooms_that_missed_something_have_no_time(self):
         runs = [run("at 50%", 0, [])]
         runs[0]["report"]["fanout"] = {"reach": 1, "overall": {"p99_ms": 12.5}}

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import re
 import socket
 import ssl
 import stat
@@ -10,7 +11,7 @@ import time
 import pytest
 import trustme
 
-from server import run, until
+from server import ROOT, run, until
 
 ISSUED = 'myriad_tls_acme_orders_total{result="issued"}'
 REFUSED = 'myriad_tls_acme_orders_total{result="refused"}'
@@ -104,6 +105,13 @@ def test_a_server_that_starts_again_orders_nothing(serve, authority):
     assert serial_of(server.certificate(root)) == before
     eventually("its certificate", lambda: server.logged("push.example.com (expires in 89 days)"), server)
     assert server.metric(ISSUED) == 0 and server.metric(UNREACHABLE) == 0
+
+
+def test_metrics_of_an_authority_are_those_of_the_page(serve):
+    text = serve().request("GET", "/metrics").body
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    shown = set(re.findall(r"^(myriad_tls_acme_\w+)", text, re.M))
+    assert shown and shown == set(re.findall(r"^\| `(myriad_tls_acme_\w+)", page, re.M))
 
 
 def test_without_an_authority_the_server_serves_and_asks_again(serve, authority):

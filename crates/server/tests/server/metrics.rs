@@ -4,6 +4,7 @@ use crate::support::{
     get, metric, next_text, on_both_drivers, options, publish, publish_ok, request, start, until,
     websocket,
 };
+use crate::tls::Folder;
 use std::collections::BTreeSet;
 
 /// Names of metric families in the text.
@@ -26,10 +27,12 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
     // A family with labels is shown from its first value on, so there must be an endpoint and a proxy. Nobody listens there.
     let webhooks = "[[endpoints]]\nname = \"app\"\nurl = \"http://127.0.0.1:9/\"";
     let client = "[proxy.connect]\nenabled = true\nendpoint = \"http://127.0.0.1:9/\"";
+    let folder = Folder::new("metrics", myriad_server::DriverChoice::Auto);
+    folder.issue("own", "push.example");
     let server = start(myriad_server::Options {
         webhooks: Some(toml::from_str(webhooks).expect("a table")),
         client: Some(toml::from_str(client).expect("a table")),
-        ..options(myriad_server::DriverChoice::Auto)
+        ..folder.options(myriad_server::DriverChoice::Auto)
     });
     assert_eq!(get(server.address(), "/healthz").status, 200);
     // A call of the API, for those that are counted by key and method.
@@ -39,8 +42,13 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
     let rows = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-    // The page has the crowd's, too, and those of a cluster: tests/cluster compares these.
-    let elsewhere = ["myriad_swarm_", "myriad_broker_", "myriad_nodes_"];
+    // The page has the crowd's, too, and those of a cluster and of an authority: tests/cluster and tests/acme compare these.
+    let elsewhere = [
+        "myriad_swarm_",
+        "myriad_broker_",
+        "myriad_nodes_",
+        "myriad_tls_acme_",
+    ];
     let rows = rows.filter(|name| !elsewhere.iter().any(|prefix| name.starts_with(prefix)));
     let documented: BTreeSet<String> = rows
         .map(|name| name.split('{').next().expect("a name").to_owned())

@@ -24,13 +24,13 @@ use tungstenite::WebSocket;
 type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// A folder of certificates that goes with its test.
-struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Folder {
-    fn new(name: &str, driver: DriverChoice) -> Self {
+    pub(crate) fn new(name: &str, driver: DriverChoice) -> Self {
         let path = std::env::temp_dir().join(format!(
             "myriad-tls-{name}-{driver:?}-{}",
             std::process::id()
@@ -51,7 +51,7 @@ impl Folder {
     }
 
     /// Writes a certificate for `name` and its key.
-    fn issue(&self, file: &str, name: &str) {
+    pub(crate) fn issue(&self, file: &str, name: &str) {
         self.issue_with(file, name, &KeyPair::generate().expect("a key"));
     }
 
@@ -68,7 +68,7 @@ impl Folder {
         fs::write(self.file(&format!("{file}.pem")), chain).expect("a file");
     }
 
-    fn options(&self, driver: DriverChoice) -> Options {
+    pub(crate) fn options(&self, driver: DriverChoice) -> Options {
         Options {
             tls_listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             tls_certificate: Some(self.file("own.pem")),
