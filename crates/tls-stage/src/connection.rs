@@ -5,8 +5,8 @@
 //! * **out**: [`Connection::seal`] writes records. Messages of the protocol itself wait in [`Connection::output`]: parts of the
 //!   handshake, answers to key updates, alerts, and what the socket did not take.
 //!
-//! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something. The name in a client's
-//! certificate counts as that, where users are named so.
+//! An idle connection of TLS 1.3 keeps its record state alone. Buffers exist for as long as they hold something. The user
+//! whom a client's certificate names is such a thing.
 
 use crate::{CHALLENGE, Offer, ReadUser};
 use myriad_tls::{
@@ -50,7 +50,7 @@ struct Buffers {
     input: Vec<u8>,
     /// Ciphertext that the socket has not taken.
     output: Vec<u8>,
-    /// Whom the peer's certificate names. It stands here for its size: most connections have none, and an idle one has no buffers then.
+    /// Whom the peer's certificate names. Most connections have none, so it does not stand in [`Connection`].
     user: Option<Arc<str>>,
 }
 
@@ -200,7 +200,8 @@ impl Connection {
         result
     }
 
-    /// The buffers, on the stack: most messages come and go whole, and need no memory.
+    /// The buffers, on the stack: most messages come and go whole, and need no memory. A connection with a user has its box freed and made
+    /// again each time.
     fn take_buffers(&mut self) -> Buffers {
         self.buffers
             .take()

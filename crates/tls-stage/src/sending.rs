@@ -6,11 +6,9 @@ use crate::{
     WANTS_WRITABLE,
 };
 use myriad_reactor::{Close, Completion, Parts, Reactor, SendOp, Sent, Socket};
+use myriad_tls::PLAIN_MAX;
 use myriad_wheel::Key;
 use std::ops::Range;
-
-/// Plaintext that one send seals, at most: a full record (RFC 8446, 5.1). So no more than that waits for a socket in sealed form.
-const SEALED_MAX: usize = 1 << 14;
 
 /// `ENOTCONN`: the connection has ended, and takes nothing.
 const ENOTCONN: i32 = 107;
@@ -237,11 +235,11 @@ struct Piece<'a> {
     ends_behind_first: bool,
 }
 
-/// Puts the first bytes of a send together.
+/// Puts the first bytes of a send together: a full record at most. So no more than that waits for a socket in sealed form.
 fn gather<'a>(parts: Parts<'a>, gathered: &'a mut Vec<u8>) -> Piece<'a> {
     match parts {
         Parts::One(bytes) => {
-            let count = bytes.len().min(SEALED_MAX);
+            let count = bytes.len().min(PLAIN_MAX);
             Piece {
                 bytes: &bytes[..count],
                 is_whole: count == bytes.len(),
@@ -253,7 +251,7 @@ fn gather<'a>(parts: Parts<'a>, gathered: &'a mut Vec<u8>) -> Piece<'a> {
             let whole: usize = slices.iter().map(|slice| slice.len()).sum();
             let mut ends_behind_first = false;
             for slice in slices {
-                let count = slice.len().min(SEALED_MAX - gathered.len());
+                let count = slice.len().min(PLAIN_MAX - gathered.len());
                 if count > 0 {
                     gathered.extend_from_slice(&slice[..count]);
                     ends_behind_first = count == 1;

@@ -42,9 +42,9 @@ impl ClientUser {
 fn user_of(der: &[u8], find: impl Fn(&X509Certificate<'_>) -> Option<String>) -> Option<Arc<str>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = find(&certificate)?;
-    let is_usable =
-        name.len() <= USER_BYTES_MAX && name.trim() == name && !name.contains(char::is_control);
-    let is_usable = is_usable && !name.is_empty();
+    let is_usable = (1..=USER_BYTES_MAX).contains(&name.len())
+        && name.trim() == name
+        && !name.contains(char::is_control);
     is_usable.then(|| name.into())
 }
 

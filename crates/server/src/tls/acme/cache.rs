@@ -3,7 +3,8 @@
 //! Their names have a digest in them: of the authority and the address of mail for an account, and of the authority and all names for a
 //! certificate. So other options find other files, and a certificate that is read has the names that are asked for.
 //!
-//! Only the server's user may read the files. A folder that the server makes is closed to others too. A file is written beside its place and then moved there, so nobody reads half of one.
+//! Only the server's user may read the files. A folder that the server makes is closed to others too. A file is written beside its place
+//! and then moved there, so nobody reads half of one.
 
 use super::AcmeSettings;
 use super::order::Issued;
