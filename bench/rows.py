@@ -172,6 +172,11 @@ def push_p99_ms(run):
     return statistics.median(push["p99_ms"] for push in stormy(run))
 
 
+def share_that_came(run):
+    """Of the clients of the storm, those that got in."""
+    return run["storm"]["connected"] / run["storm"]["connections_wanted"]
+
+
 def stormy(run):
     """The pushes during the storm. Of a run without one, all pushes from the same place on."""
     first = secured.STORM_BEGINS_AFTER
@@ -436,6 +441,8 @@ ROWS = [
     Row("tls-storm-p99", "tls-storm",
         "50k clients get a push each second while 100k shake hands: publish to delivery, p99, later than without",
         "at most 50 ms", difference("storm", push_p99_ms, against="calm"), 50, shown=milliseconds),
+    Row("tls-storm-came", "tls-storm", "of these 100k, clients that got in", "all",
+        figure("storm", share_that_came), 1, at_least=True, shown=share),
     Row("tls-1m-memory", "tls-1m", "user space of an idle `wss://` connection, at 1M, io_uring",
         "341 B, 256 B more than a plain one", every("tls", user_bytes), 341, shown=byte_count),
     Row("tls-1m-crowd", "tls-1m", "user space of a `wss://` client of the crowd, at 1M",

@@ -127,8 +127,10 @@ class RowTest(unittest.TestCase):
         for index in range(60):
             calm["pushes"][index]["p99_ms"] = 100
             storm["pushes"][index]["p99_ms"] = 130 if 5 <= index < 25 else 900
-        storm["storm"] = {"connected": 200, "elapsed_s": 19.5}
+        storm["storm"] = {"connected": 200, "connections_wanted": 500, "elapsed_s": 19.5}
         self.assertEqual(row("tls-storm-p99").outcome([calm, storm]).measured, "30.00 ms")
+        came = row("tls-storm-came").outcome([calm, storm])
+        self.assertEqual((came.measured, came.reached), ("40.0%", "no"))
         result = {"scenario": "tls-storm", "connections": 100, "context": CONTEXT, "runs": [calm, storm]}
         self.assertIn("200 clients came within 19.5 s", report.page({"tls-storm": result}))
 
