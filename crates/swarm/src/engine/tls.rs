@@ -33,6 +33,7 @@ use crate::engine::shared::Shared;
 use connection::Connection;
 use figures::Handshake;
 use myriad_reactor::{Completions, Reactor, Socket, Token};
+use myriad_wheel::{Key, Slab};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,6 +57,9 @@ pub(crate) struct TlsReactor<R: Reactor + ?Sized> {
     shared: Arc<Shared>,
     /// By index of the terminal.
     links: Vec<Link>,
+    /// What connections with TLS have beside that. In segments: as boxes they would stand between the memory of handshakes, which malloc
+    /// could give to nobody then.
+    secured: Slab<TlsLink>,
     /// What the sockets received.
     received: Completions,
     /// Ciphertext of one batch.
@@ -83,33 +87,37 @@ enum Link {
         /// Where it is connected to.
         target: u32,
     },
-    Tls(Box<TlsLink>),
+    Tls {
+        socket: Socket,
+        generation: u8,
+        key: Key,
+    },
 }
 
 // A terminal with a plain target takes this much in a run that has targets with TLS too.
 const _: () = assert!(size_of::<Link>() <= 16);
 
 /// A connection with TLS.
+#[derive(Default)]
 struct TlsLink {
     connection: Connection,
     /// Microseconds since the thread's start, modulo 2^32.
     began: u32,
-    socket: Socket,
-    generation: u8,
     stage: Stage,
     is_registered: bool,
     /// The caller is to be told when the socket takes bytes again.
     is_writable_wanted: bool,
 }
 
-// What an idle client with TLS costs, beside 8 bytes of the allocator.
-const _: () = assert!(size_of::<TlsLink>() <= 248);
+// What an idle client with TLS costs, beside the 8 bytes of its generation.
+const _: () = assert!(size_of::<TlsLink>() <= 240);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     Handshaking,
     Established,
     /// The end of its input was reported.
+    #[default]
     Ended,
 }
 
@@ -117,6 +125,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     pub(crate) fn new(sockets: Box<R>, plan: Arc<Plan>, part: Part, shared: Arc<Shared>) -> Self {
         Self {
             links: Vec::new(),
+            secured: Slab::new(),
             received: Completions::new(),
             outgoing: Vec::new(),
             speaking: Vec::new(),
@@ -139,17 +148,13 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     }
 
     fn tls(&mut self, token: Token) -> Option<&mut TlsLink> {
-        match self.link(token)? {
-            Link::Tls(link) => Some(link),
-            Link::None | Link::Socket { .. } => None,
-        }
+        let key = self.link(token)?.key()?;
+        self.secured.get_mut(key)
     }
 
     fn tls_of(&mut self, socket: Socket) -> Option<&mut TlsLink> {
-        match self.links.get_mut(socket.to_bits() as usize)? {
-            Link::Tls(link) => Some(link),
-            Link::None | Link::Socket { .. } => None,
-        }
+        let key = self.links.get(socket.to_bits() as usize)?.key()?;
+        self.secured.get_mut(key)
     }
 
     /// The socket reactor's own id.
@@ -181,25 +186,21 @@ impl Link {
     fn generation(&self) -> Option<u8> {
         match self {
             Self::None => None,
-            Self::Socket { generation, .. } => Some(*generation),
-            Self::Tls(link) => Some(link.generation),
+            Self::Socket { generation, .. } | Self::Tls { generation, .. } => Some(*generation),
+        }
+    }
+
+    fn key(&self) -> Option<Key> {
+        match self {
+            Self::None | Self::Socket { .. } => None,
+            Self::Tls { key, .. } => Some(*key),
         }
     }
 
     fn socket(&self) -> Option<Socket> {
         match self {
             Self::None => None,
-            Self::Socket { socket, .. } => Some(*socket),
-            Self::Tls(link) => Some(link.socket),
-        }
-    }
-}
-
-impl TlsLink {
-    fn token(&self, index: u32) -> Token {
-        Token {
-            index,
-            generation: self.generation,
+            Self::Socket { socket, .. } | Self::Tls { socket, .. } => Some(*socket),
         }
     }
 }

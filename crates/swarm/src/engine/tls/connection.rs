@@ -24,6 +24,7 @@ type Client = UnbufferedClientConnection;
 const MESSAGE_HEADER_BYTES: usize = 4;
 
 /// One connection.
+#[derive(Default)]
 pub(super) struct Connection {
     stage: Stage,
     /// Where tickets go that still may come.
@@ -38,10 +39,12 @@ const _: () = assert!(size_of::<Connection>() <= 232);
     clippy::large_enum_variant,
     reason = "the large one is what connections are for nearly all of their time"
 )]
+#[derive(Default)]
 enum Stage {
     Handshaking(Box<Handshake<Client>>),
     Open(Channel<Client>),
     /// It cannot go on.
+    #[default]
     Failed,
 }
 
@@ -101,11 +104,7 @@ impl Connection {
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> Result<Self, ConnectionFailed> {
-        let mut connection = Self {
-            stage: Stage::Failed,
-            tickets: None,
-            buffers: None,
-        };
+        let mut connection = Self::default();
         let client = Client::new(config, name).map_err(HandshakeFailed::from)?;
         let handshake = connection.answering(|output| Handshake::new(client, output))?;
         connection.stage = Stage::Handshaking(Box::new(handshake));

@@ -134,6 +134,9 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
 
     fn is_handshaking(&self, socket: Socket) -> bool {
         let link = self.links.get(socket.to_bits() as usize);
-        matches!(link, Some(Link::Tls(link)) if link.stage == Stage::Handshaking)
+        let link = link
+            .and_then(Link::key)
+            .and_then(|key| self.secured.get(key));
+        link.is_some_and(|link| link.stage == Stage::Handshaking)
     }
 }

@@ -5,7 +5,7 @@ use super::figures::Handshake;
 use super::{ABRUPT_END, Link, Stage, TlsFailure, TlsLink, TlsReactor};
 use crate::engine::plan::PlannedTarget;
 use crate::failure::Failure;
-use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Token};
+use myriad_reactor::{Close, Completion, Completions, Reactor, SendOp, Socket, Token};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             }
             Completion::Received { token, range } => match self.link(token) {
                 None => {}
-                Some(Link::Tls(_)) => self.decrypt(token, &mut bytes[range], out),
+                Some(Link::Tls { .. }) => self.decrypt(token, &mut bytes[range], out),
                 Some(_) => {
                     let start = out.buffer.len();
                     out.buffer.extend_from_slice(&bytes[range]);
@@ -87,13 +87,15 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
                 let link = TlsLink {
                     connection,
                     began: self.micros(),
-                    socket,
-                    generation,
                     stage: Stage::Handshaking,
                     is_registered: false,
                     is_writable_wanted: false,
                 };
-                self.links[token.index as usize] = Link::Tls(Box::new(link));
+                self.links[token.index as usize] = Link::Tls {
+                    socket,
+                    generation,
+                    key: self.secured.insert(link),
+                };
                 self.sockets.register(socket, token);
                 self.speaking.push(token.index);
             }
@@ -213,7 +215,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     fn handle_end(&mut self, token: Token, errno: i32, out: &mut Completions) {
         match self.link(token) {
             None => return,
-            Some(Link::Tls(_)) => {}
+            Some(Link::Tls { .. }) => {}
             Some(_) if errno == ABRUPT_END => {
                 return out.list.push(Completion::Finished { token });
             }
@@ -258,7 +260,8 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     /// Ends a connection that was never established. Its alert, if there is one, goes out before.
     fn give_up(&mut self, token: Token, errno: i32, out: &mut Completions) {
         let Some(link) = self.tls(token) else { return };
-        let (socket, output) = (link.socket, link.connection.take_output());
+        let output = link.connection.take_output();
+        let socket = self.inner(Socket::from_bits(token.index));
         self.forget(token.index);
         if !output.is_empty() {
             self.sockets.send_batch(&mut [SendOp::new(socket, &output)]);
@@ -274,7 +277,8 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
 
     pub(super) fn forget(&mut self, index: u32) {
         let link = std::mem::replace(&mut self.links[index as usize], Link::None);
-        if let Link::Tls(link) = link {
+        if let Some(key) = link.key() {
+            let link = self.secured.remove(key.index);
             self.incomplete_bytes -= link.connection.incomplete_bytes();
         }
     }
@@ -282,7 +286,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
     fn handle_writable(&mut self, token: Token, out: &mut Completions) {
         match self.link(token) {
             None => return,
-            Some(Link::Tls(_)) => {}
+            Some(Link::Tls { .. }) => {}
             Some(_) => return out.list.push(Completion::Writable { token }),
         }
         self.speak(&[token.index]);

@@ -2,7 +2,7 @@
 
 use super::connection::ConnectionFailed;
 use super::{Link, Stage, TlsReactor};
-use myriad_reactor::{Parts, Reactor, SendOp, Sent, Socket};
+use myriad_reactor::{Parts, Reactor, SendOp, Sent, Socket, Token};
 use std::ops::Range;
 
 /// A send's part of a batch.
@@ -36,9 +36,10 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             }
             let rest = &outgoing[sealed.range.start + count..sealed.range.end];
             let index = op.socket.to_bits();
-            if let Some(link) = self.tls_of(op.socket) {
+            let generation = self.links[index as usize].generation();
+            if let (Some(generation), Some(link)) = (generation, self.tls_of(op.socket)) {
                 link.connection.keep_output(rest);
-                let token = link.token(index);
+                let token = Token { index, generation };
                 self.sockets.notify_writable(sealed.socket, token);
             }
         }
@@ -58,7 +59,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         }
         link.connection.close_notify(&mut goodbye);
         if !goodbye.is_empty() {
-            let socket = link.socket;
+            let socket = self.inner(socket);
             self.sockets
                 .send_batch(&mut [SendOp::new(socket, &goodbye)]);
         }
@@ -102,11 +103,12 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
                     }
                 };
                 let failed = |error: ConnectionFailed| Sent::Failed(error.kind().errno());
-                encrypted.map(|()| link.socket).map_err(failed)
+                encrypted.map_err(failed)
             }
         };
         match sealed {
-            Ok(socket) => {
+            Ok(()) => {
+                let socket = self.inner(op.socket);
                 let range = start..outgoing.len();
                 self.outgoing = outgoing;
                 Some(Sealed {
@@ -129,11 +131,21 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         let mut ops = Vec::with_capacity(indices.len());
         let mut tokens = Vec::with_capacity(indices.len());
         for &index in indices {
-            if let Link::Tls(link) = &self.links[index as usize]
-                && !link.connection.output().is_empty()
-            {
-                ops.push(SendOp::new(link.socket, link.connection.output()));
-                tokens.push(link.token(index));
+            let Link::Tls {
+                socket,
+                generation,
+                key,
+            } = self.links[index as usize]
+            else {
+                continue;
+            };
+            let output = self
+                .secured
+                .get(key)
+                .map_or(&[][..], |link| link.connection.output());
+            if !output.is_empty() {
+                ops.push(SendOp::new(socket, output));
+                tokens.push(Token { index, generation });
             }
         }
         self.sockets.send_batch(&mut ops);
@@ -142,12 +154,12 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             let Some(link) = self.tls(token) else {
                 continue;
             };
-            let socket = link.socket;
             match sent {
                 // A broken connection says so when it is read.
                 Sent::All | Sent::Failed(_) => drop(link.connection.take_output()),
                 Sent::Partly(count) => {
                     link.connection.note_sent(count);
+                    let socket = self.inner(Socket::from_bits(token.index));
                     self.sockets.notify_writable(socket, token);
                 }
             }

@@ -4,7 +4,7 @@ mod authority;
 mod ends;
 mod streams;
 
-use super::{ABRUPT_END, Link, TlsFailure, TlsPlan, TlsReactor};
+use super::{ABRUPT_END, TlsFailure, TlsPlan, TlsReactor};
 use crate::config::{Ca, Config, Tls};
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;

@@ -62,9 +62,12 @@ fn an_idle_connection_keeps_no_buffers() {
     pair.server.is_echoing = true;
     pair.send(&pattern(50_000, 0));
     pair.turn_until(|pair| pair.received.len() == 50_000);
-    let Link::Tls(link) = &pair.reactor.links[0] else {
-        panic!("it has TLS")
-    };
+    let key = pair.reactor.links[0].key().expect("a connection with TLS");
+    let link = pair
+        .reactor
+        .secured
+        .get(key)
+        .expect("a connection with TLS");
     assert_eq!(link.stage, Stage::Established);
     assert!(!link.connection.has_buffers());
     assert_eq!(pair.reactor.incomplete_bytes, 0);
