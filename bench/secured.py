@@ -13,7 +13,7 @@ KINDS = ("plain", "tls")
 STORM_KINDS = ("calm", "storm")
 PUSHES = 5
 # A push each second: a few before the storm begins, and then for as long as it may last on two cores.
-STORM_PUSHES, STORM_BEGINS_AFTER = 60, 5
+STORM_PUSHES, STORM_BEGINS_AFTER = 150, 5
 # Clients that come at once, for each one that is connected.
 STORM_SIZE = 2
 # So many shake hands at any time. More would wait at the client, whose turn comes last, for longer than the server waits for them.

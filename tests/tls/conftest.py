@@ -119,6 +119,15 @@ def mutual(shared_mutual):
 
 
 @pytest.fixture
+def own_mutual(driver, authority):
+    """As `mutual`, with nobody before: its log has one line a second for each reason."""
+    endpoint = start(driver, authority, "--tls-client-ca", authority.path)
+    yield endpoint
+    endpoint.check_nothing_is_left()
+    assert endpoint.server.stop() == 0
+
+
+@pytest.fixture
 def impatient(driver, authority):
     """A server that gives up on clients soon."""
     endpoint = start(driver, authority, patience="300ms")

@@ -53,7 +53,7 @@ def send_empty_records(client):
     client.send(b"".join(client.write.seal(DATA, b"") for _ in range(QUIET_MAX + 1)))
 
 
-def say_goodbye_and_more(client):
+def send_close_notify_and_more(client):
     client.send(client.write.seal(ALERT, alert(1, "close_notify")) + client.write.seal(DATA, PONG) + b"\x7f\0\0")
 
 
@@ -151,19 +151,19 @@ def test_what_ends_a_connection(endpoint, place, case):
         assert endpoint.broken() == before + 1
 
 
-def test_a_goodbye_is_answered(endpoint, place):
+def test_a_close_notify_is_answered(endpoint, place):
     """What follows a close_notify is ignored (RFC 8446, 6.1)."""
     before = endpoint.broken()
     with Client(endpoint.port).shake_hands() as client:
         PLACES[place](client)
-        say_goodbye_and_more(client)
+        send_close_notify_and_more(client)
         ending = client.ending()
         assert ending.alert == "close_notify", ending
         assert ending.levels == [1], ending
     assert endpoint.broken() == before
 
 
-def test_an_end_without_a_goodbye_is_answered(endpoint, place):
+def test_an_end_without_a_close_notify_is_answered(endpoint, place):
     with Client(endpoint.port).shake_hands() as client:
         PLACES[place](client)
         client.end()

@@ -129,7 +129,7 @@ HANDSHAKES = [
     ),
     behind_hello("a byte behind the key", "decode_error", "7.2.2", say(CLIENT_KEY_EXCHANGE, vector(1, bytes([9] * 32)) + b"\0")),
     behind_hello(
-        "a warning, and goodbye",
+        "a warning, and close_notify",
         NO_ALERT,
         "7.2.1",
         lambda it: it.send(record(ALERT, alert(1, "user_canceled")) + record(ALERT, alert(1, "close_notify"))),
@@ -259,7 +259,7 @@ def test_renegotiation_is_refused(endpoint):
         assert not ending.is_reset, ending
 
 
-def test_a_goodbye_is_answered(endpoint, place):
+def test_a_close_notify_is_answered(endpoint, place):
     with LegacyClient(endpoint.port).shake_hands() as client:
         PLACES[place](client)
         client.send(client.write.seal(ALERT, alert(1, "close_notify")) + client.write.seal(DATA, PONG))

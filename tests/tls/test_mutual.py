@@ -6,6 +6,7 @@ from certificates import Authority
 from legacy import LegacyClient
 from modern import Client
 from places import REQUEST
+from server import until
 from wire import *  # noqa: F403
 
 ANSWER = b"# EOF\n"
@@ -178,3 +179,16 @@ def test_chains_that_are_too_long(mutual, identity):
         ending = client.ending()
         # rustls queues no alert about a message that is too long.
         assert ending.alert in ("decode_error", "bad_certificate", "illegal_parameter", None), ending
+
+
+def test_the_log_says_whose_certificate_is_refused_and_why(own_mutual, stranger):
+    with Client(own_mutual.port) as client:
+        behind_certificate(client, stranger)
+        assert client.ending().alert == "unknown_ca"
+
+    def line():
+        return next((line for line in own_mutual.server.log if "TLS refused: client_certificate" in line), "")
+
+    until("the log says so", line)
+    for words in ("UnknownIssuer", '"CN=a client"', '"CN=an authority that nobody knows"', "(from 127.0.0.1)"):
+        assert words in line(), line()

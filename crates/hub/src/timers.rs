@@ -236,8 +236,26 @@ impl Hub {
         );
     }
 
-    /// The first ping is due at the connection's next phase in the interval. So connections made together do not ping
-    /// together, and neighbours in the slab do, whenever they were made.
+    /// The tick behind `now` at which a connection's phase comes next. Zero ticks of an interval: never, and `now` stands for that.
+    ///
+    /// All pings are due at their phases, not the first alone. So connections made together do not ping together, and neighbours in the slab
+    /// do, whenever they were made. And a shard that was late, because of a push to all of them, does not ping them together from then on.
+    pub(crate) fn next_phase_of(&self, index: u32, now: Tick) -> Tick {
+        let interval = self.timing.ping_interval;
+        if interval == 0 {
+            return now;
+        }
+        let phase = ping_phase(self.spread_from, index, interval);
+        let past = now.0 % interval;
+        let wait = if past < phase {
+            phase - past
+        } else {
+            interval - (past - phase)
+        };
+        after(now, wait)
+    }
+
+    /// Arms a connection that opens for its first ping.
     ///
     /// A client that has not connected yet gets no pings. It has the stale timeout to send its connect command.
     pub(crate) fn arm_open(&mut self, index: u32, now: Now) {
@@ -247,19 +265,7 @@ impl Hub {
             self.wheel.arm(&mut self.connections, index, deadline);
             return;
         }
-        let interval = self.timing.ping_interval;
-        let wait = if interval == 0 {
-            0
-        } else {
-            let phase = ping_phase(self.spread_from, index, interval);
-            let past = now.tick().0 % interval;
-            if past < phase {
-                phase - past
-            } else {
-                interval - (past - phase)
-            }
-        };
-        self.connections[index].ping_at = after(now.tick(), wait);
+        self.connections[index].ping_at = self.next_phase_of(index, now.tick());
         self.rearm_open(index, now.tick());
     }
 
@@ -389,19 +395,22 @@ impl Hub {
                         Due::PongTimeout
                     });
                 }
-                let connection = &mut self.connections[index];
                 hit!(PongInTime);
+                // A ping that was late may have its phase before its pong.
+                let earliest = after(pinged_at, timing.pong + 1);
+                let next = self.next_phase_of(index, pinged_at).max(earliest);
+                let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, false);
-                connection.ping_at = after(pinged_at, timing.ping_interval.max(timing.pong + 1));
+                connection.ping_at = next;
             } else {
+                let next = if answers_pings {
+                    after(now, timing.pong)
+                } else {
+                    self.next_phase_of(index, now)
+                };
                 let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, answers_pings);
-                let next = if answers_pings {
-                    timing.pong
-                } else {
-                    timing.ping_interval
-                };
-                connection.ping_at = after(now, next);
+                connection.ping_at = next;
                 hit!(Ping);
                 due = Some(Due::Ping);
                 self.note_ping(index);

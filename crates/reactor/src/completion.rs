@@ -56,6 +56,8 @@ pub enum Completion {
     Refused {
         /// The record of the connection.
         token: Token,
+        /// Why, for whoever runs this server. None if the peer has all that it came for.
+        why: Option<Box<Refusal>>,
     },
     /// The socket can take bytes again, as [`crate::Reactor::notify_writable`] asked.
     Writable {
@@ -64,6 +66,15 @@ pub enum Completion {
     },
     /// [`crate::Waker::wake`] was called since the last wait.
     Woken,
+}
+
+/// Why what lies between a socket and the caller cannot go on with a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kind, of which there are few.
+    pub label: &'static str,
+    /// In words. Names that the peer has written are cut, and quoted with escapes.
+    pub words: String,
 }
 
 /// The completions of one [`crate::Reactor::wait`], and the shard's one receive buffer, to which they point.

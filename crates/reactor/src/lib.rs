@@ -27,7 +27,7 @@ mod token;
 
 pub mod sim;
 
-pub use completion::{Completion, Completions};
+pub use completion::{Completion, Completions, Refusal};
 pub use sys::{
     Driver, DriverUnavailable, Setup, Waker, descriptor_limit, epoll::Epoll, listen,
     unshare_descriptors, uring::Uring,

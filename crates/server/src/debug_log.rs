@@ -6,7 +6,7 @@
 use crate::shards::monotonic_now;
 use myriad_shard::{
     ClientPublication, CloseReason, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind,
-    Mesh, NotedDefect, Now, Payload, Position, PublishRefused, RefusedCommand, Who,
+    Mesh, NotedDefect, Now, Payload, Position, PublishRefused, RefusedCommand, TlsRefusal, Who,
 };
 use myriad_units::counted;
 use std::collections::BTreeMap;
@@ -173,6 +173,10 @@ fn write_refusal(shard: usize, name: Option<ConnectionName>, event: ConnectionEv
             let more = refused_more(cause, address);
             tracing::warn!(target: "myriad::refusals", "{name} refused: {status} {label}{more}");
         }
+        ConnectionEvent::TlsRefused { why, address } => {
+            let what = tls_sentence(&why, address);
+            tracing::info!(target: "myriad::refusals", "{name} {what}");
+        }
         ConnectionEvent::CommandRefused(refused) => {
             let what = refused_sentence(&refused);
             tracing::info!(target: "myriad::refusals", "{name}: {what}");
@@ -222,6 +226,10 @@ fn write_event(shard: usize, name: Option<ConnectionName>, event: ConnectionEven
             let more = refused_more(cause, address);
             tracing::debug!(target: "myriad::connections", "{name} refused: {status} {label}{more}");
         }
+        ConnectionEvent::TlsRefused { why, address } => {
+            let what = tls_sentence(&why, address);
+            tracing::debug!(target: "myriad::connections", "{name} {what}");
+        }
         ConnectionEvent::CommandRefused(refused) => {
             let what = refused_sentence(&refused);
             tracing::debug!(target: "myriad::connections", "{name}: {what}");
@@ -245,6 +253,13 @@ fn refused_more(cause: Option<&'static str>, address: Option<IpAddr>) -> String 
     let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
     let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
     format!("{cause}{from}")
+}
+
+/// Why TLS could not go on with a client, and where the client is.
+fn tls_sentence(why: &TlsRefusal, address: Option<IpAddr>) -> String {
+    let TlsRefusal { label, words } = why;
+    let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
+    format!("TLS refused: {label}: {words}{from}")
 }
 
 /// Who a client is. Quoted with escapes: ids may hold line feeds.

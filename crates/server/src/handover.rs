@@ -311,7 +311,7 @@ fn turn_away(carried: &mut Carried<OwnedFd>, sentence: &str) {
         if !tls.queue(&response) {
             return;
         }
-        tls.say_goodbye();
+        tls.send_close_notify();
         sent = tls.output();
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

@@ -10,7 +10,7 @@
 use crate::shard::Shard;
 use crate::thinned::Thinned;
 use myriad_hub::{ClientId, CloseReason, Now, Publication};
-use myriad_reactor::Reactor;
+use myriad_reactor::{Reactor, Refusal};
 use myriad_wheel::Key;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -106,6 +106,13 @@ pub enum ConnectionEvent {
         /// The client's address, if it is known.
         address: Option<IpAddr>,
     },
+    /// TLS could not go on with its client; its close follows.
+    TlsRefused {
+        /// Why.
+        why: Refusal,
+        /// The client's address, if it is known.
+        address: Option<IpAddr>,
+    },
     /// Its client has connected.
     Connected(Box<Who>),
     /// Its client has subscribed, or was subscribed by the server.
@@ -159,6 +166,7 @@ impl ConnectionEvent {
             Self::HandedBack => ("handed back", ""),
             Self::Upgraded { path, .. } => ("upgraded", path),
             Self::Refused { label, .. } => ("refused", label),
+            Self::TlsRefused { why, .. } => ("TLS refused", why.label),
             Self::Connected(_) => ("connected", ""),
             Self::Subscribed { .. } => ("subscribed", ""),
             Self::CommandRefused(refused) => ("command refused", refused.command),
@@ -280,6 +288,17 @@ impl<R: Reactor> Shard<R> {
         } else {
             let name = self.name_of(Some(key));
             self.mesh.note_refusal(self.index, name, event);
+        }
+    }
+
+    /// Notes that TLS could not go on with a client, as [`Shard::note_refusal`] does.
+    pub(crate) fn note_tls_refusal(&mut self, key: Key, why: &Refusal, now: Now) {
+        if self.may_note_refusal(("TLS refused", why.label), now) {
+            let event = ConnectionEvent::TlsRefused {
+                why: why.clone(),
+                address: self.client_address(key),
+            };
+            self.note_refusal(key, event, now);
         }
     }
 

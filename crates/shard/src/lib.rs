@@ -89,6 +89,7 @@ pub use myriad_hub::{
     TokenIdentity, Told, Transport, UserHasher, Wanting, Wish,
 };
 pub use myriad_hub::{RateLimit, TokenBucket, TooMany};
+pub use myriad_reactor::Refusal as TlsRefusal;
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError, OwnHosts};
 pub use myriad_wire::peer::{AddressHeader, AddressHeaderError, Network, NetworkError, Networks};

@@ -398,8 +398,11 @@ impl<R: Reactor> Shard<R> {
                     self.handle_failed(key, now);
                 }
             }
-            Completion::Refused { token } => {
+            Completion::Refused { token, ref why } => {
                 if let Some(key) = self.find(token, Happening::Failed) {
+                    if let Some(why) = why {
+                        self.note_tls_refusal(key, why, now);
+                    }
                     // What follows the answer that it was given is our FIN.
                     self.close_after_queue(key, CloseReason::Tls, now);
                 }

@@ -231,7 +231,7 @@ fn the_ways_a_server_ends_connections_are_told_apart() {
 }
 
 #[test]
-fn an_orderly_crowd_says_goodbye() {
+fn an_orderly_crowd_sends_close_notify() {
     for driver in drivers() {
         let (farewell, heard) = std::sync::mpsc::channel();
         let server = Server::start(20, upgrade_all, move |_, body, clients| {

@@ -1,6 +1,6 @@
 //! Who may make a handshake now, and who waits for that.
 
-use crate::figures::Failure;
+use crate::figures::{Failure, refusal};
 use crate::{HAS_PLACE, IS_AWAY, IS_COUNTED, IS_DUE, IS_LEGACY, MARK, Secured, Tls};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::Key;
@@ -79,7 +79,9 @@ impl Tls {
             self.begun.pop_front();
             self.leave_place(key);
             self.setup.figures.count_failure(Failure::Slow);
-            out.list.push(Completion::Refused { token });
+            let words = "the client was silent, and others waited for its place";
+            let why = refusal(Failure::Slow, words.to_owned());
+            out.list.push(Completion::Refused { token, why });
         }
     }
 

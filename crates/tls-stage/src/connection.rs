@@ -14,6 +14,7 @@ use myriad_tls::{
     Progress,
 };
 use rustls::server::UnbufferedServerConnection;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,6 +61,14 @@ pub enum ConnectionFailed {
     /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeFailed),
+    /// The handshake failed at a certificate of the peer that [`note_certificate`] has described.
+    #[error("{error}: {whose}")]
+    Certificate {
+        /// What is wrong with it.
+        error: rustls::Error,
+        /// Whose it is.
+        whose: String,
+    },
     /// What came is no record.
     #[error(transparent)]
     Record(#[from] Fault),
@@ -74,6 +83,28 @@ pub enum ConnectionFailed {
     Over,
 }
 
+thread_local! {
+    /// Of the last certificate that was not accepted on this thread.
+    static REFUSED: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Describes a certificate that is about to be refused. A verifier calls this: rustls tells what is wrong with a certificate, but not whose
+/// it is, and then forgets it.
+pub fn note_certificate(whose: String) {
+    REFUSED.set(Some(whose));
+}
+
+impl ConnectionFailed {
+    fn with_certificate(self) -> Self {
+        match (REFUSED.take(), self) {
+            (Some(whose), Self::Handshake(HandshakeFailed::Refused(error))) => {
+                Self::Certificate { error, whose }
+            }
+            (_, failed) => failed,
+        }
+    }
+}
+
 /// How far a connection's handshake has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -86,7 +117,7 @@ pub enum Step {
         /// A ticket spared the signature.
         is_resumed: bool,
     },
-    /// The handshake of an authority is over, and with it the connection. The output ends with our goodbye.
+    /// The handshake of an authority is over, and with it the connection. The output ends with our `close_notify`.
     Answered,
 }
 
@@ -222,6 +253,7 @@ impl Connection {
     pub fn step(&mut self, offer: &Offer) -> Result<Step, ConnectionFailed> {
         let mut buffers = self.take_buffers();
         let result = self.take_step(&mut buffers, offer);
+        let result = result.map_err(ConnectionFailed::with_certificate);
         if matches!(result, Ok(Step::Answered) | Err(_)) {
             self.stage = Stage::Ended;
             buffers.input = Vec::new();
@@ -398,7 +430,7 @@ impl Connection {
     }
 
     /// Appends the record that says that nothing more will be sent to the output, if the connection can say so.
-    pub fn say_goodbye(&mut self) {
+    pub fn send_close_notify(&mut self) {
         let mut buffers = self.take_buffers();
         if let Stage::Open(channel) = &mut self.stage {
             channel.close(&mut buffers.output);

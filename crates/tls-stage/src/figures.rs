@@ -1,6 +1,7 @@
 //! What a stage counts, for whoever shows metrics.
 
 use crate::connection::ConnectionFailed;
+use myriad_reactor::Refusal;
 use myriad_tls::{Fault, HandshakeFailed};
 use rustls::{AlertDescription, Error};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -62,7 +63,8 @@ impl Failure {
     /// The kind of a failure.
     pub(crate) fn of(failed: &ConnectionFailed) -> Self {
         match failed {
-            ConnectionFailed::Handshake(HandshakeFailed::Refused(error)) => Self::of_rustls(error),
+            ConnectionFailed::Handshake(HandshakeFailed::Refused(error))
+            | ConnectionFailed::Certificate { error, .. } => Self::of_rustls(error),
             ConnectionFailed::Handshake(HandshakeFailed::Closed) => Self::Gone,
             ConnectionFailed::Handshake(HandshakeFailed::Keys) => Self::Ours,
             ConnectionFailed::Record(Fault::Unexpected(_)) => Self::NotTls,
@@ -89,6 +91,13 @@ impl Failure {
             _ => Self::Protocol,
         }
     }
+}
+
+/// A handshake that failed, as the log tells it.
+#[expect(clippy::unnecessary_wraps, reason = "as a completion has it")]
+pub(crate) fn refusal(failure: Failure, words: String) -> Option<Box<Refusal>> {
+    let label = failure.label();
+    Some(Box::new(Refusal { label, words }))
 }
 
 /// What rustls says if its resolver has no certificate for a client. `tests/acme` fails if it says something else.

@@ -3,7 +3,7 @@
 //! A proxy in front may send a header of the PROXY protocol before it passes the client's bytes on. It is not protected, and belongs to
 //! the caller, who knows which proxies to believe.
 
-use crate::figures::Failure;
+use crate::figures::{Failure, refusal};
 use crate::{HAS_GREETED, IS_DUE, Tls};
 use myriad_reactor::{Completion, Completions};
 use myriad_wheel::Key;
@@ -63,6 +63,8 @@ impl Tls {
         self.speaking.push(key);
         self.leave_place(key);
         self.setup.figures.count_failure(Failure::NotTls);
-        out.list.push(Completion::Refused { token });
+        let words = "what the client sent first is no record of TLS";
+        let why = refusal(Failure::NotTls, words.to_owned());
+        out.list.push(Completion::Refused { token, why });
     }
 }

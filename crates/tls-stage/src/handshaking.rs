@@ -1,10 +1,10 @@
 //! Handshakes, a bounded number of steps in each wait.
 
 use crate::connection::{ConnectionFailed, Step};
-use crate::figures::Failure;
+use crate::figures::{Failure, refusal};
 use crate::workers::{Desk, Done};
 use crate::{IS_AWAY, IS_DUE, IS_PAUSED, Offer, Tls, token_below};
-use myriad_reactor::{Completion, Completions, Reactor};
+use myriad_reactor::{Completion, Completions, Reactor, Refusal};
 use myriad_wheel::Key;
 use std::sync::Arc;
 
@@ -117,24 +117,25 @@ impl Tls {
             }
             Ok(Step::Answered) => {
                 self.setup.figures.count_challenge();
-                self.end_handshake(key, out);
+                self.end_handshake(key, None, out);
             }
             Err(failed) => {
-                self.setup.figures.count_failure(Failure::of(&failed));
-                self.end_handshake(key, out);
+                let failure = Failure::of(&failed);
+                self.setup.figures.count_failure(failure);
+                self.end_handshake(key, refusal(failure, failed.to_string()), out);
             }
         }
         self.resume(key, sockets);
     }
 
     /// Nothing comes behind this handshake but what is in the output.
-    fn end_handshake(&mut self, key: Key, out: &mut Completions) {
+    fn end_handshake(&mut self, key: Key, why: Option<Box<Refusal>>, out: &mut Completions) {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
         let token = secured.token();
         self.leave_place(key);
-        out.list.push(Completion::Refused { token });
+        out.list.push(Completion::Refused { token, why });
     }
 
     /// Reads on from a connection whose input had become long while it waited for its turn.

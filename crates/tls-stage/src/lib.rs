@@ -36,7 +36,7 @@ mod workers;
 
 pub use carried::Carried;
 pub use challenge::CHALLENGE;
-pub use connection::{Connection, ConnectionFailed, Received, Step};
+pub use connection::{Connection, ConnectionFailed, Received, Step, note_certificate};
 pub use figures::{Failure, Figures};
 pub use workers::Workers;
 
@@ -140,7 +140,7 @@ const WANTS_WRITABLE: u16 = 1;
 /// Our end of the connection is to be closed once the output has left.
 const WANTS_FIN: u16 = 2;
 /// The peer has been told that we send no more, or cannot be told.
-const SAID_GOODBYE: u16 = 4;
+const SENT_CLOSE_NOTIFY: u16 = 4;
 /// The caller knows that nothing more comes from the peer.
 const END_REPORTED: u16 = 8;
 /// It has a place among the handshakes.

@@ -53,7 +53,7 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         {
             secured.token_index = token.index;
             secured.token_generation = token.generation;
-            // Its owner before this one has read the peer's goodbye, and nothing else may come from the socket.
+            // Its owner before this one has read the peer's `close_notify`, and nothing else may come from the socket.
             if secured.connection.is_read_closed() && !secured.has(END_REPORTED) {
                 secured.set(END_REPORTED);
                 tls.ready.push(Completion::Finished { token });

@@ -5,7 +5,7 @@ use crate::figures::Failure;
 use crate::{
     AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_DUE, IS_LEAVING, IS_PAUSED, MARK, Tls, token_below,
 };
-use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
+use myriad_reactor::{Close, Completion, Completions, Reactor, Refusal, Token};
 use myriad_wheel::Key;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,7 +51,7 @@ impl Tls {
             Completion::Received { token, .. }
             | Completion::Finished { token }
             | Completion::Failed { token, .. }
-            | Completion::Refused { token }
+            | Completion::Refused { token, .. }
             | Completion::Writable { token } => token.index & MARK != 0,
             Completion::AcceptPaused { .. }
             | Completion::Connected { .. }
@@ -140,9 +140,15 @@ impl Tls {
                     out.list.push(Completion::Failed { token, errno });
                 }
             }
-            Some(_) => {
+            Some(failed) => {
                 self.setup.figures.broken.fetch_add(1, Relaxed);
-                out.list.push(Completion::Refused { token });
+                let words = failed.to_string();
+                let why = Refusal {
+                    label: "broken",
+                    words,
+                };
+                let why = Some(Box::new(why));
+                out.list.push(Completion::Refused { token, why });
             }
         }
     }
@@ -156,7 +162,8 @@ impl Tls {
         }
     }
 
-    /// The peer's FIN. Whoever did not say goodbye before may have been cut off by somebody else: frames and bodies say where they end.
+    /// The peer's FIN. Whoever did not send a `close_notify` before may have been cut off by somebody else: frames and bodies say where they
+    /// end.
     fn handle_finished(&mut self, token: Token, out: &mut Completions) {
         let Some((token, is_reported)) = self.end_input(token) else {
             return;

@@ -2,7 +2,7 @@
 
 use crate::figures::Failure;
 use crate::{
-    AWAITS_WRITABLE, IS_LEAVING, IS_WITHHELD, MARK, SAID_GOODBYE, Secured, Tls, WANTS_FIN,
+    AWAITS_WRITABLE, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY, Secured, Tls, WANTS_FIN,
     WANTS_WRITABLE,
 };
 use myriad_reactor::{Close, Completion, Parts, Reactor, SendOp, Sent, Socket};
@@ -129,7 +129,8 @@ impl Tls {
         }
     }
 
-    /// Says goodbye, and ends our side behind it. A handshake that has not ended ends with it: its next message could not leave any more.
+    /// Sends a `close_notify`, and ends our side behind it. A handshake that has not ended ends with it: its next message could not leave any
+    /// more.
     pub(crate) fn shutdown(&mut self, key: Key) {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
@@ -138,7 +139,7 @@ impl Tls {
         if was_handshaking {
             secured.connection.end();
         }
-        say_goodbye(secured);
+        send_close_notify(secured);
         secured.set(WANTS_FIN);
         self.speaking.push(key);
         if was_handshaking {
@@ -152,7 +153,7 @@ impl Tls {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
-        say_goodbye(secured);
+        send_close_notify(secured);
         let output = secured.connection.output();
         if output.is_empty() || secured.has(AWAITS_WRITABLE) {
             return;
@@ -217,10 +218,10 @@ impl Tls {
     }
 }
 
-fn say_goodbye(secured: &mut Secured) {
-    if !secured.has(SAID_GOODBYE) {
-        secured.set(SAID_GOODBYE);
-        secured.connection.say_goodbye();
+fn send_close_notify(secured: &mut Secured) {
+    if !secured.has(SENT_CLOSE_NOTIFY) {
+        secured.set(SENT_CLOSE_NOTIFY);
+        secured.connection.send_close_notify();
     }
 }
 

@@ -174,7 +174,7 @@ impl Server {
             Completion::Received { token, .. }
             | Completion::Finished { token }
             | Completion::Failed { token, .. }
-            | Completion::Refused { token }
+            | Completion::Refused { token, .. }
             | Completion::Writable { token } => token,
             _ => return,
         };
@@ -264,7 +264,7 @@ struct Client {
     sent: Vec<u8>,
     got: Vec<u8>,
     error: Option<rustls::Error>,
-    has_heard_goodbye: bool,
+    has_read_close_notify: bool,
 }
 
 impl Client {
@@ -275,7 +275,7 @@ impl Client {
             sent: Vec::new(),
             got: Vec::new(),
             error: None,
-            has_heard_goodbye: false,
+            has_read_close_notify: false,
         }
     }
 
@@ -293,7 +293,7 @@ impl Client {
         while !bytes.is_empty() && self.error.is_none() {
             self.tls.read_tls(&mut bytes).expect("memory");
             match self.tls.process_new_packets() {
-                Ok(state) => self.has_heard_goodbye |= state.peer_has_closed(),
+                Ok(state) => self.has_read_close_notify |= state.peer_has_closed(),
                 Err(error) => self.error = Some(error),
             }
             let mut plain = Vec::new();
@@ -387,7 +387,7 @@ fn what_clients_say_comes_back_whole_under_every_fault() {
         }
         assert_eq!(figures.open.load(Relaxed), 6, "seed {seed}");
         assert_eq!(figures.open_legacy.load(Relaxed), 2, "seed {seed}");
-        // Clients say goodbye with their last words, and are answered before the end.
+        // Clients send a `close_notify` with their last words, and are answered before the end.
         for client in &mut clients {
             client.say(b"last words");
             client.tls.send_close_notify();
@@ -398,7 +398,7 @@ fn what_clients_say_comes_back_whole_under_every_fault() {
             &mut server,
             &mut clients,
             |clients, server| {
-                clients.iter().all(|client| client.has_heard_goodbye) && server.open.is_empty()
+                clients.iter().all(|client| client.has_read_close_notify) && server.open.is_empty()
             },
         );
         for client in &clients {
@@ -475,7 +475,7 @@ fn a_closed_connection_is_the_stages_until_its_last_bytes_have_left() {
     assert!(turns > 10, "the socket takes 64 bytes");
     client.turn(&net);
     assert_eq!(client.got.len(), b"hello".len() + 1_000);
-    assert!(client.has_heard_goodbye);
+    assert!(client.has_read_close_notify);
     assert_eq!((net.open_sockets(), net.leaked()), (0, vec![]));
 }
 
@@ -651,7 +651,7 @@ fn a_record_that_does_not_open_is_answered_with_an_alert_and_the_end() {
 
 /// The simulated reactor refuses a send behind the end of our side.
 #[test]
-fn nothing_follows_our_goodbye() {
+fn nothing_follows_our_close_notify() {
     for is_broken in [false, true] {
         let net = SimNet::new(1, Faults::NONE);
         let (mut stage, _) = stage(&net, 2);
@@ -665,7 +665,7 @@ fn nothing_follows_our_goodbye() {
         echo.said_fin = true;
         stage.shutdown(echo.socket);
         run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
-            clients[0].has_heard_goodbye
+            clients[0].has_read_close_notify
         });
         // A KeyUpdate that asks for one, or a record that no key opens.
         if is_broken {
@@ -709,7 +709,7 @@ fn a_handshake_ends_with_our_side() {
             server.turn(&mut stage);
             clients[0].turn(&net);
         }
-        assert!(!clients[0].has_heard_goodbye);
+        assert!(!clients[0].has_read_close_notify);
         assert_eq!(net.end(clients[0].peer), Some(PeerEnd::Fin));
         assert_eq!(figures.failed[Failure::Slow as usize].load(Relaxed), 1);
         assert_eq!(figures.under_way.load(Relaxed), 0);
@@ -760,9 +760,9 @@ fn a_connection_changes_its_owner_between_any_two_bytes() {
     }
 }
 
-/// The client says goodbye without FIN, and its first owner reads that.
+/// The client sends a `close_notify` without FIN, and its first owner reads that.
 #[test]
-fn a_new_owner_hears_of_a_goodbye_that_was_said_before() {
+fn a_new_owner_hears_of_a_close_notify_that_was_said_before() {
     for version in [&version::TLS13, &version::TLS12] {
         let net = SimNet::new(1, Faults::NONE);
         let (mut first, _) = stage(&net, 2);
@@ -785,7 +785,7 @@ fn a_new_owner_hears_of_a_goodbye_that_was_said_before() {
         let mut other = Server::default();
         other.enter(&mut second, socket, Vec::new());
         run(&net, &mut second, &mut other, &mut clients, |clients, _| {
-            clients[0].has_heard_goodbye
+            clients[0].has_read_close_notify
         });
     }
 }
@@ -849,7 +849,7 @@ fn slow_signatures_are_made_on_other_threads_and_nothing_is_lost() {
     }
 }
 
-/// An authority gets the certificate of its challenge, our goodbye, and nothing else, whatever it says (RFC 8737).
+/// An authority gets the certificate of its challenge, our `close_notify`, and nothing else, whatever it says (RFC 8737).
 #[test]
 fn an_authority_is_answered_and_its_connection_ends() {
     let versions: [&[&SupportedProtocolVersion]; 2] = [&[&version::TLS13], &[&version::TLS12]];
@@ -869,7 +869,7 @@ fn an_authority_is_answered_and_its_connection_ends() {
                 client.say(b"hello");
             }
             run(&net, &mut stage, &mut server, &mut clients, |clients, _| {
-                clients[0].has_heard_goodbye && clients[1].got == b"hello"
+                clients[0].has_read_close_notify && clients[1].got == b"hello"
             });
             assert_eq!(clients[0].got, b"");
             assert_eq!(clients[0].error, None);

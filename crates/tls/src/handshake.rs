@@ -136,7 +136,7 @@ impl<E: End> Handshake<E> {
             Ok(Some(record.len())),
             "one whole record"
         );
-        if is_goodbye(record) {
+        if is_close_notify(record) {
             return Err(HandshakeFailed::Closed);
         }
         if !self.has_spoken && record.len() > HEADER + PLAIN_MAX {
@@ -255,7 +255,7 @@ impl<E: End> Handshake<E> {
 
 /// Whether a record is a `close_notify` without protection. rustls ignores it before a handshake has ended, and the connection would wait
 /// for its deadline. An attacker who forges it could forge a reset instead.
-fn is_goodbye(record: &[u8]) -> bool {
+fn is_close_notify(record: &[u8]) -> bool {
     matches!(*record, [ALERT, _, _, 0, 2, _, description] if Alert(description) == Alert::CLOSE_NOTIFY)
 }
 

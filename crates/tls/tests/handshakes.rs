@@ -355,7 +355,7 @@ fn a_client_of_tls_1_2_is_served_by_rustls() {
     legacy.close(&mut close);
     let whole = close.len();
     assert!(!legacy.seal(b"data", &mut close));
-    // An alert answers what is no record, but none follows a goodbye.
+    // An alert answers what is no record, but none follows a `close_notify`.
     let is_taken = legacy.open(&mut [0; 7], &mut vec![], &mut close);
     assert!(is_taken.is_err());
     assert_eq!(close.len(), whole);

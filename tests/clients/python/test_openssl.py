@@ -177,7 +177,7 @@ def test_a_client_that_reconnects_resumes_each_time(server, s_client):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", ["control plane", "shard"])
-def test_the_server_says_goodbye(server, s_client, version, by):
+def test_the_server_sends_close_notify(server, s_client, version, by):
     server.publish("c", "kept")
     client = s_client(version, "-msg")
     client.until("SSL handshake has read")
@@ -189,7 +189,7 @@ def test_the_server_says_goodbye(server, s_client, version, by):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_that_says_goodbye_is_gone(server, s_client, version):
+def test_a_client_that_sends_close_notify_is_gone(server, s_client, version):
     client = s_client(version, "-brief")
     client.until("CONNECTION ESTABLISHED")
     client.type(OPEN)

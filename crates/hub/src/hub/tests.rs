@@ -1095,6 +1095,51 @@ fn neighbours_ping_together_whenever_they_came() {
     assert!((2..=3).contains(&of(second).len()));
 }
 
+/// A shard that cannot look at its timers for a while pings late, and then as before: not all connections at once, in each interval.
+#[test]
+fn pings_that_were_late_do_not_stay_together() {
+    let mut hub = hub(timing(25, 10, 0));
+    // Two blocks of neighbours, whose phases differ.
+    let members: Vec<u32> = (0..300).map(|_| member(&mut hub, "x")).collect();
+    let (first, last) = (members[0], members[299]);
+    let mut pinged: Vec<(u64, u32)> = Vec::new();
+    for tenth in (0..2_500).filter(|tenth| !(600..800).contains(tenth)) {
+        let mut due = Vec::new();
+        let now = Now(tenth * SECOND / 10);
+        while hub.poll_due(now, 100, &mut due) {}
+        for (index, what) in due {
+            assert_eq!(what, Due::Ping);
+            hub.note_input(index, now);
+            pinged.push((tenth, index));
+        }
+    }
+    let of = |index: u32| {
+        let times = pinged.iter().filter(move |(_, pinged)| *pinged == index);
+        times.map(|(tenth, _)| *tenth).collect::<Vec<_>>()
+    };
+    let (first, last) = (of(first), of(last));
+    for times in [&first, &last] {
+        let gaps = |times: &[u64]| -> Vec<u64> {
+            times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+        };
+        let late = times.iter().position(|&time| time >= 800).unwrap();
+        assert!(times[late] <= 801, "{times:?}");
+        // Each later one is at its phase again, at most an interval behind the one before, and behind its pong.
+        assert!(
+            gaps(&times[late..])
+                .iter()
+                .all(|gap| (100..=251).contains(gap)),
+            "{times:?}"
+        );
+        let (before, after) = (times[0] % 250, times[times.len() - 1] % 250);
+        assert!(before.abs_diff(after) <= 1, "{times:?}");
+    }
+    assert!(
+        first[first.len() - 1].abs_diff(last[last.len() - 1]) > 50,
+        "{first:?} {last:?}"
+    );
+}
+
 #[test]
 fn an_interval_of_years_is_only_long() {
     let years = u64::from(u32::MAX / 20) - 1;

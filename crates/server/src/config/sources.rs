@@ -1,7 +1,7 @@
 //! Where options come from, in their order: flags, the environment, the config file, defaults.
 
 use super::environment::{CENTRIFUGO_PREFIX, PREFIX, Variables};
-use super::written::Written;
+use super::written::{Written, is_of_tls};
 use super::{Config, ConfigError, LogFormat, Options};
 use crate::machine::Machine;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ impl Sources {
     pub fn read(&self) -> Result<Options, ConfigError> {
         let (written, faults) = self.written()?;
         ConfigError::several(faults)?;
-        self.options(written)
+        with_flags(&self.flags, written)
     }
 
     /// Whether the file is a copy that systemd makes for a service when it starts (`LoadCredential`).
@@ -52,7 +52,7 @@ impl Sources {
     #[must_use]
     pub fn log_format(&self) -> LogFormat {
         let written = self.written().ok();
-        let options = written.and_then(|(written, _)| self.options(written).ok());
+        let options = written.and_then(|(written, _)| with_flags(&self.flags, written).ok());
         let format = options.map_or(self.flags.log_format, |options| options.log_format);
         format.unwrap_or_default()
     }
@@ -63,8 +63,9 @@ impl Sources {
     /// All values that cannot be used. Where one follows from another, only the first is sure to be named.
     pub fn resolve(&self, machine: &Machine) -> Result<Config, ConfigError> {
         let (mut written, mut mistakes) = self.written()?;
+        let mut flags = self.flags.clone();
         loop {
-            let error = match self.options(written.clone()) {
+            let error = match with_flags(&flags, written.clone()) {
                 Ok(options) => match options.resolve(machine) {
                     Ok(config) if mistakes.is_empty() => return Ok(config),
                     Ok(_) => break,
@@ -81,7 +82,10 @@ impl Sources {
             if is_new {
                 mistakes.push(error);
             }
-            let next = field.and_then(|field| written.without(&field));
+            let mut next = field.as_ref().and_then(|field| written.without(field));
+            if field.as_ref().is_some_and(|field| is_of_tls(field)) && flags.take_tls() {
+                next = next.or_else(|| Some(written.clone()));
+            }
             match next.filter(|_| is_new && mistakes.len() < MISTAKES_MAX) {
                 Some(next) => written = next,
                 None => break,
@@ -113,11 +117,11 @@ impl Sources {
         written.flags = self.flags_given.clone();
         Ok((written, faults))
     }
+}
 
-    fn options(&self, written: Written) -> Result<Options, ConfigError> {
-        let options = Options::from_written(Arc::new(written))?;
-        Ok(self.flags.clone().over(options))
-    }
+fn with_flags(flags: &Options, written: Written) -> Result<Options, ConfigError> {
+    let options = Options::from_written(Arc::new(written))?;
+    Ok(flags.clone().over(options))
 }
 
 #[cfg(test)]
@@ -353,5 +357,31 @@ mod tests {
         sources.flags.shards = Some(0);
         sources.flags_given = vec!["shards".into()];
         assert_eq!(mistakes(&sources), ["--shards = 0: choose 1 to 256"]);
+    }
+
+    #[test]
+    fn a_mistake_in_tls_is_followed_by_none_that_is_no_mistake() {
+        let file = File::new(
+            "tls",
+            "shards = 0\ntls-certificate = \"/nowhere.pem\"\ntls-key = \"/nowhere.key\"\n",
+        );
+        let address: SocketAddr = "127.0.0.1:8443".parse().unwrap();
+        let mut sources = sources(Some(&file), &[]);
+        sources.flags.tls_listen = Some(address);
+        let found = mistakes(&sources);
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(
+            found
+                .iter()
+                .any(|mistake| mistake.contains("tls-certificate"))
+        );
+        assert!(found.iter().any(|mistake| mistake.contains("shards")));
+        // Where everything stands on the command line, nothing is left in the file to take away.
+        sources.file = None;
+        sources.flags.tls_certificate = Some("/nowhere.pem".into());
+        sources.flags.tls_key = Some("/nowhere.key".into());
+        sources.variables = vec![("MYRIAD_SHARDS".into(), "0".into())];
+        let found = mistakes(&sources);
+        assert_eq!(found.len(), 2, "{found:#?}");
     }
 }

@@ -1,8 +1,11 @@
 //! TLS of the server's own port.
 
 use super::{ConfigError, Options, refuse};
-use crate::tls::{ClientAuth, ClientUser, LoadFault, MinVersion, PairFiles, Sources, TlsSettings};
+use crate::tls::{
+    ClientAuth, ClientUser, LoadFault, MinVersion, PairFiles, Shown, Sources, TlsSettings,
+};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,6 +67,29 @@ impl Options {
             sources: Arc::new(sources),
             loaded: Arc::new(loaded),
         }))
+    }
+
+    /// Takes away everything about TLS. Tells whether there was something.
+    pub(super) fn take_tls(&mut self) -> bool {
+        let had = [
+            self.tls_listen.take().is_some(),
+            self.tls_certificate.take().is_some(),
+            self.tls_key.take().is_some(),
+            self.tls_client_ca.take().is_some(),
+            self.tls_client_auth.take().is_some(),
+            self.tls_client_user.take().is_some(),
+            self.tls_min_version.take().is_some(),
+            self.tls_ticket_keys.take().is_some(),
+            self.tls_acme.take().is_some(),
+            self.tls_acme_accept_terms.take().is_some(),
+            self.tls_acme_email.take().is_some(),
+            self.tls_acme_directory.take().is_some(),
+            self.tls_acme_ca.take().is_some(),
+            self.tls_acme_cache.take().is_some(),
+            self.tls_acme_http.take().is_some(),
+            self.tls.take().is_some(),
+        ];
+        had.contains(&true)
     }
 
     /// Certificates that nobody would ever see.
@@ -206,20 +232,49 @@ impl Options {
 
     /// What somebody who reads the log should know about TLS.
     pub(super) fn tls_remarks(&self, tls: Option<&TlsSettings>) -> Vec<String> {
-        let certificates = tls.map_or(&[][..], |tls| &tls.loaded.certificates);
+        let Some(tls) = tls else { return Vec::new() };
+        let certificates = &tls.loaded.certificates;
         let each = certificates.iter().flat_map(|shown| {
             let path = shown.path.display();
             let remarks = shown.remarks.iter();
             remarks.map(move |remark| format!("the certificate in {path}: {remark}"))
         });
-        each.collect()
+        let mut remarks: Vec<_> = each.collect();
+        remarks.extend(shadowed_names(certificates));
+        if self.tls_ticket_keys.is_some() && tls.sources.client_auth != ClientAuth::None {
+            remarks.push(
+                "tls-ticket-keys has no effect beside tls-client-ca: clients that may show a certificate make a full handshake each time".to_owned(),
+            );
+        }
+        remarks
     }
+}
+
+/// Names that two certificates have. Clients that ask for such a name get the first one.
+fn shadowed_names(certificates: &[Shown]) -> Vec<String> {
+    let mut first_of = HashMap::new();
+    let mut remarks = Vec::new();
+    for shown in certificates {
+        for name in &shown.names {
+            let first = *first_of.entry(name.to_ascii_lowercase()).or_insert(shown);
+            if first.path != shown.path {
+                remarks.push(format!(
+                    "the certificates in {} and {} both name {name}: clients that ask for it get the first one",
+                    first.path.display(),
+                    shown.path.display()
+                ));
+            }
+        }
+    }
+    remarks
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{Machine, Options};
-    use std::path::Path;
+    use rcgen::{CertificateParams, CustomExtension, DnType, Issuer, KeyPair};
+    use std::fs;
+    use std::path::{Path, PathBuf};
 
     fn refusal(text: &str) -> String {
         let options = Options::from_text(text, Path::new("a.toml"));
@@ -255,5 +310,111 @@ mod tests {
         }
         let refused = refusal("tls-client-user = \"dns\"");
         assert!(refused.contains("needs tls-listen"), "{refused}");
+    }
+
+    /// A folder with certificates, which goes with its test.
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("myriad-remarks-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+
+        /// Writes a certificate that names these hosts, alone in its file, and its key.
+        fn issue(&self, file: &str, names: &[&str], has_issuer_elsewhere: bool) {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            let mut params = CertificateParams::new(names).expect("names");
+            if has_issuer_elsewhere {
+                params.custom_extensions = vec![CustomExtension::from_oid_content(
+                    &[1, 3, 6, 1, 5, 5, 7, 1, 1],
+                    ISSUER_ELSEWHERE.to_vec(),
+                )];
+            }
+            let issuer_key = KeyPair::generate().expect("a key");
+            let mut issuer = CertificateParams::new(Vec::new()).expect("no names");
+            let name = (DnType::CommonName, "Intermediate X1");
+            issuer.distinguished_name.push(name.0, name.1);
+            let issuer = Issuer::new(issuer, issuer_key);
+            let key = KeyPair::generate().expect("a key");
+            let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+            let write = |end: &str, text: String| {
+                fs::write(self.0.join(format!("{file}.{end}")), text).expect("a file");
+            };
+            write("pem", certificate.pem());
+            write("key", key.serialize_pem());
+        }
+
+        /// The remarks about TLS of a server with these pairs, and what else is written.
+        fn remarks(&self, pairs: &[&str], more: &str) -> Vec<String> {
+            let path = |file: &str, end: &str| self.0.join(format!("{file}.{end}"));
+            let tables = pairs.iter().map(|pair| {
+                format!(
+                    "[[tls.certificates]]\ncertificate = {:?}\nkey = {:?}\n",
+                    path(pair, "pem"),
+                    path(pair, "key")
+                )
+            });
+            let tables: String = tables.collect();
+            let text = format!("tls-listen = \"127.0.0.1:8443\"\n{more}\n{tables}");
+            let options = Options::from_text(&text, Path::new("a.toml")).expect("options");
+            let config = options
+                .clone()
+                .resolve(&Machine::OF_TESTS)
+                .expect("a config");
+            options.tls_remarks(config.tls.as_ref())
+        }
+    }
+
+    /// RFC 5280, section 4.2.2.1: the certificate of the issuer (1.3.6.1.5.5.7.48.2) is at `http://x1.example/`.
+    const ISSUER_ELSEWHERE: &[u8] =
+        b"\x30\x20\x30\x1e\x06\x08\x2b\x06\x01\x05\x05\x07\x30\x02\x86\x12http://x1.example/";
+
+    #[test]
+    fn a_certificate_whose_issuer_is_missing_is_remarked() {
+        let folder = Folder::new("issuer");
+        folder.issue("public", &["a.example"], true);
+        folder.issue("private", &["b.example"], false);
+        let remarks = folder.remarks(&["public", "private"], "");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(
+            remarks[0].contains("public.pem: it stands alone in its file, and CN=Intermediate X1")
+        );
+        assert!(remarks[0].contains("fullchain.pem"));
+    }
+
+    #[test]
+    fn a_name_of_two_certificates_is_remarked() {
+        let folder = Folder::new("names");
+        folder.issue("first", &["a.example", "b.example"], false);
+        folder.issue("second", &["B.example", "c.example"], false);
+        let remarks = folder.remarks(&["first", "second"], "");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(remarks[0].contains("first.pem and "), "{remarks:?}");
+        assert!(remarks[0].contains("second.pem both name B.example"));
+    }
+
+    #[test]
+    fn keys_of_tickets_that_nobody_uses_are_remarked() {
+        let folder = Folder::new("tickets");
+        folder.issue("own", &["a.example"], false);
+        let keys = folder.0.join("tickets");
+        fs::write(&keys, "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n").expect("a file");
+        let tickets = format!("tls-ticket-keys = {keys:?}");
+        assert_eq!(folder.remarks(&["own"], &tickets), [""; 0]);
+        let ca = format!("{tickets}\ntls-client-ca = {:?}", folder.0.join("own.pem"));
+        let remarks = folder.remarks(&["own"], &ca);
+        assert!(
+            remarks[0].starts_with("tls-ticket-keys has no effect"),
+            "{remarks:?}"
+        );
     }
 }

@@ -210,8 +210,7 @@ impl Written {
     pub(super) fn without(&self, field: &str) -> Option<Self> {
         let mut left = self.clone();
         let path = path_in(field);
-        // Options of TLS need each other, so without one of them others would be called mistakes that are none.
-        if path.starts_with("tls-") || path.starts_with("tls.") {
+        if is_of_tls(field) {
             let is_other = |key: &str| key != "tls" && !key.starts_with("tls-");
             left.values.retain(|key, _| is_other(key));
             return (left.values.len() < self.values.len()).then_some(left);
@@ -241,6 +240,12 @@ fn other_language(text: &str, path: &Path) -> Option<&'static str> {
         Some("yaml" | "yml") => Some("YAML"),
         _ => None,
     }
+}
+
+/// Whether a field is an option of TLS. Those need each other, so without one of them others would be called mistakes that are none.
+pub(super) fn is_of_tls(field: &str) -> bool {
+    let path = path_in(field);
+    path.starts_with("tls-") || path.starts_with("tls.")
 }
 
 /// The path in a field such as `namespace "chat": channel.namespaces[0].presence`.

@@ -31,7 +31,7 @@ struct Secured {
     taken: usize,
     is_closed: bool,
     /// The peer has been told that we send no more. Whoever ends our side may have to ask several times.
-    has_said_goodbye: bool,
+    has_sent_close_notify: bool,
 }
 
 impl ClientStream {
@@ -53,7 +53,7 @@ impl ClientStream {
                 plain: Vec::new(),
                 taken: 0,
                 is_closed: false,
-                has_said_goodbye: false,
+                has_sent_close_notify: false,
             })
         });
         Ok(Self {
@@ -245,12 +245,12 @@ impl AsyncWrite for ClientStream {
         }
     }
 
-    /// Says goodbye, and ends our side.
+    /// Sends a `close_notify`, and ends our side.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Some(secured) = &mut this.tls {
-            if !std::mem::replace(&mut secured.has_said_goodbye, true) {
-                secured.connection.say_goodbye();
+            if !std::mem::replace(&mut secured.has_sent_close_notify, true) {
+                secured.connection.send_close_notify();
             }
             ready!(secured.poll_send(&mut this.socket, context))?;
         }

@@ -3,7 +3,7 @@
 //! inotify sees files that change, but not the symbolic link some folders above that Kubernetes replaces. So the server looks at the
 //! files, which costs a few system calls.
 
-use super::{LoadFault, Loaded, Running, Shown, Sources};
+use super::{Loaded, Running, Shown, Sources};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -58,11 +58,17 @@ pub(crate) async fn follow(running: Running) {
         warned_at = warn_of_end(&shown.load(), warned_at);
         tokio::time::sleep(INTERVAL).await;
         let followed = sources.load_full();
-        let last = std::mem::replace(&mut seen, marks(&followed));
+        let Some(now) = aside(&followed, marks).await else {
+            continue;
+        };
+        let last = std::mem::replace(&mut seen, now);
         if seen != last || seen == shown.load().marks || seen == refused {
             continue;
         }
-        if let Err(fault) = take(&running, &followed) {
+        let Some(loaded) = aside(&followed, Sources::load).await else {
+            continue;
+        };
+        if let Err(fault) = loaded.map(|loaded| take(&running, loaded)) {
             refused.clone_from(&seen);
             running.is_in_force.store(false, Relaxed);
             tracing::error!(
@@ -72,12 +78,21 @@ pub(crate) async fn follow(running: Running) {
     }
 }
 
-/// Reads certificates that have changed. Handshakes that begin from now on use them.
-pub(super) fn take(running: &Running, sources: &Sources) -> Result<(), LoadFault> {
-    let loaded = Arc::new(sources.load()?);
+/// Looks at the files on a thread that may wait: a file system that another machine serves can keep it for ever. None if that thread is
+/// gone, as when the server ends.
+async fn aside<T: Send + 'static>(
+    sources: &Arc<Sources>,
+    look: impl FnOnce(&Sources) -> T + Send + 'static,
+) -> Option<T> {
+    let sources = Arc::clone(sources);
+    let looked = tokio::task::spawn_blocking(move || look(&sources));
+    looked.await.ok()
+}
+
+/// Handshakes that begin from now on use certificates that have changed.
+pub(super) fn take(running: &Running, loaded: Loaded) {
     tracing::info!("TLS: files have changed: {}", sentence(&loaded));
-    running.take(loaded);
-    Ok(())
+    running.take(Arc::new(loaded));
 }
 
 /// One line for all certificates: names, and days that are left.

@@ -4,6 +4,7 @@
 //! ([`follow`]). The stages of the shards take the newest [`Loaded`] for each handshake that begins; connections keep what they have.
 
 mod acme;
+mod client_certificate;
 mod client_user;
 mod files;
 mod pair;
@@ -19,6 +20,7 @@ pub(crate) use shown::ShownTls;
 
 use acme::CHALLENGES;
 use arc_swap::ArcSwap;
+use client_certificate::NamingVerifier;
 use files::Marks;
 use myriad_tls::Secrets;
 use myriad_tls_stage::{Figures, Offer};
@@ -190,7 +192,10 @@ impl Sources {
         let verifier = verifier.transpose()?;
         let builder = match &verifier {
             None => builder.with_no_client_auth(),
-            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+            Some(verifier) => {
+                let verifier = NamingVerifier(Arc::clone(verifier));
+                builder.with_client_cert_verifier(Arc::new(verifier))
+            }
         };
         let mut config = builder.with_cert_resolver(Arc::new(ByName::new(pairs)));
         fit_for_stage(&mut config, ALPN);
@@ -283,7 +288,8 @@ fn fit_for_stage(config: &mut ServerConfig, protocol: &[u8]) {
     config.session_storage = Arc::new(NoServerSessionStorage {});
 }
 
-/// The ciphers and groups that handshakes choose from, the cheapest first: AES with 128 bits, and X25519. A post-quantum group costs a quarter of the handshakes per second; clients that offer no other get it.
+/// The ciphers and groups that handshakes choose from, the cheapest first: AES with 128 bits, and X25519. A post-quantum group costs a
+/// quarter of the handshakes a second. Clients that offer no other get it.
 fn provider() -> CryptoProvider {
     use aws_lc_rs::{cipher_suite, kx_group};
     CryptoProvider {

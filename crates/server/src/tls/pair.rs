@@ -14,7 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 
@@ -52,7 +53,9 @@ impl Pair {
                     "is not the key of the first certificate in {:?}: name the files of one pair",
                     files.certificate.display().to_string()
                 ),
-                error => format!("cannot be used: {error}; make an ECDSA P-256 or RSA key"),
+                error => format!(
+                    "cannot be used: {error}; make an ECDSA P-256 key, or one of RSA with 2,048 bits or more"
+                ),
             })
         })?;
         Ok(Self {
@@ -175,8 +178,19 @@ fn check_chain(
             "it names no host, and clients look for one: add subject alternative names".into(),
         );
     }
+    if let Some(issuer) = missing_issuer(&parsed) {
+        remarks.push(format!(
+            "it stands alone in its file, and {issuer}, who signed it, is missing: many clients refuse it; name the file with the whole chain (certbot calls it fullchain.pem)"
+        ));
+    }
     let signs_slowly = match own.public_key().parsed() {
         Ok(PublicKey::EC(point)) => point.key_size() > P256_BITS,
+        Ok(PublicKey::RSA(key)) if key.key_size() < RSA_BITS_MIN => {
+            return Err(fault(format!(
+                "has a key of RSA with {} bits: clients want {RSA_BITS_MIN} or more; make a new key, ECDSA P-256 or RSA",
+                key.key_size()
+            )));
+        }
         Ok(PublicKey::RSA(_)) => true,
         // Ed25519 is as fast as P-256.
         _ => false,
@@ -194,6 +208,28 @@ fn check_chain(
 
 /// Bits of a key of P-256.
 const P256_BITS: usize = 256;
+
+/// Bits that browsers and rustls ask for at least.
+const RSA_BITS_MIN: usize = 2_048;
+
+/// The issuer of a certificate that stands alone in its file, if clients need the issuer's certificate too.
+///
+/// A certificate of a public authority says where its issuer's certificate can be had, because that is no root (RFC 5280, section 4.2.2.1).
+/// Those of a CA of one's own do not, as a rule: the CA itself has signed them.
+fn missing_issuer(chain: &[X509Certificate<'_>]) -> Option<String> {
+    let [own] = chain else { return None };
+    let is_elsewhere =
+        own.extensions()
+            .iter()
+            .any(|extension| match extension.parsed_extension() {
+                ParsedExtension::AuthorityInfoAccess(access) => {
+                    let mut described = access.accessdescs.iter();
+                    described.any(|one| one.access_method == OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS)
+                }
+                _ => false,
+            });
+    (is_elsewhere && own.issuer() != own.subject()).then(|| own.issuer().to_string())
+}
 
 /// Hosts and addresses among a certificate's alternative names. Clients ignore its common name (RFC 9110, section 4.3.4).
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {

@@ -21,6 +21,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tungstenite::WebSocket;
 
+/// A certificate whose key is too short, until 2126. No library of these tests makes one.
+const SHORT_RSA: &str = "\
+-----BEGIN CERTIFICATE-----
+MIICFzCCAYCgAwIBAgIUYVhgASgXDwoKaFPRhvEoDSZ3HjgwDQYJKoZIhvcNAQEL
+BQAwEDEOMAwGA1UEAwwFc2hvcnQwIBcNMjYxMTI5MTAwNDA5WhgPMjEyNjExMDUx
+MDA0MDlaMBAxDjAMBgNVBAMMBXNob3J0MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCB
+iQKBgQDLoK7UUXisoMNCLqN1XnKqgq6SCkMPuwTX1ENmjRwuTBdjWXLJY/TV5lw/
+S6nCGXjPdZgqVwuutX4EMK9oDPrloyZpyrsaOV0G4OhfuFYV6b5b5OggAPeaCfho
+SCvJsPuLt5C6rDxLnDmA4nEXGct/R6WhUPfahx1U5QbDtNNcWwIDAQABo2wwajAd
+BgNVHQ4EFgQU9WzOYNkmh+e/bg8CwMgLyfk1MKEwHwYDVR0jBBgwFoAU9WzOYNkm
+h+e/bg8CwMgLyfk1MKEwDwYDVR0TAQH/BAUwAwEB/zAXBgNVHREEEDAOggxwdXNo
+LmV4YW1wbGUwDQYJKoZIhvcNAQELBQADgYEAZJSRqvpMxLRS5iU+eGflOc8Yc2zH
+RI1POgZfF0IAoj3A6yuHiqClXMY3v2Q3x4DmSXbrsNGrw6CSVoCxr53CDrItHp2E
++w9rE54zUOe2LBYEq+pobGGBmGCP1vqVkmbD9x7X2G1FTJESEXf1SbZ9YnQRMhTw
+fM8D9IPLgz04/BE=
+-----END CERTIFICATE-----
+";
+
 type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// A folder of certificates that goes with its test.
@@ -344,6 +362,8 @@ on_both_drivers! {
             certificate.pem()
         };
         fs::write(folder.file("expired.pem"), expired).expect("a file");
+        fs::write(folder.file("short.pem"), SHORT_RSA).expect("a file");
+        fs::write(folder.file("short.key"), "not read").expect("a file");
         for (certificate, key, field, words) in [
             ("own.pem", "other.key", "tls-key", "is not the key of the first certificate"),
             ("missing.pem", "own.key", "tls-certificate", "cannot be read"),
@@ -351,6 +371,7 @@ on_both_drivers! {
             ("own.pem", "own.pem", "tls-key", "has no private key"),
             ("turned.pem", "own.key", "tls-certificate", "out of order"),
             ("expired.pem", "expired.key", "tls-certificate", "expired on"),
+            ("short.pem", "short.key", "tls-certificate", "RSA with 1024 bits"),
         ] {
             let options = Options {
                 tls_certificate: Some(folder.file(certificate)),

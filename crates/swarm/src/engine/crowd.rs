@@ -371,7 +371,7 @@ impl World {
             return;
         };
         // Many servers end TCP alone. That cuts nothing off, unless a message is incomplete. An answer that lasts until the end is
-        // whole only behind a goodbye (RFC 9112, section 9.8).
+        // whole only behind a `close_notify` (RFC 9112, section 9.8).
         let is_cut = || match self.partials.get(&token.index) {
             Some(Partial::Message(_) | Partial::Frame(_)) => true,
             Some(Partial::Exchange(exchange)) => !exchange.is_fresh(),

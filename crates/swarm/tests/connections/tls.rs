@@ -222,7 +222,7 @@ fn a_message_that_tcp_cut_off_is_told_from_an_end() {
     }
 }
 
-/// Only a goodbye ends an answer that lasts until the end (RFC 9112, section 9.8).
+/// Only a `close_notify` ends an answer that lasts until the end (RFC 9112, section 9.8).
 #[test]
 fn an_answer_without_a_length_that_tcp_cut_off_is_none() {
     for driver in drivers() {

@@ -31,7 +31,7 @@ impl Hub {
         connection.set(Connection::AWAITS_PONG, false);
         connection.phase = Phase::Open;
         connection.opened = now.tick();
-        connection.ping_at = after(now.tick(), self.timing.ping_interval);
+        self.connections[index].ping_at = self.next_phase_of(index, now.tick());
         self.rearm_events(index, now.tick());
         self.readers.events += 1;
     }
@@ -68,10 +68,9 @@ impl Hub {
             hit!(EventsExpired);
             return Some(Due::EventsExpired);
         }
-        let connection = &mut self.connections[index];
         let mut due = None;
-        if self.timing.ping_interval > 0 && connection.ping_at <= now {
-            connection.ping_at = after(now, self.timing.ping_interval);
+        if self.timing.ping_interval > 0 && self.connections[index].ping_at <= now {
+            self.connections[index].ping_at = self.next_phase_of(index, now);
             due = Some(Due::Ping);
         }
         self.rearm_events(index, now);

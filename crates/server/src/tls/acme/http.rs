@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,12 +71,16 @@ impl Client {
             .collect()
             .await
             .map_or_else(|never| match never {}, |body| body.to_bytes());
+        let asks_where = matches!(parts.method, Method::GET | Method::HEAD);
         let request = reqwest::Request::try_from(Request::from_parts(parts, body));
         let answer = match request {
             Ok(request) => self.client.execute(request).await,
             Err(error) => Err(error),
         };
         let answer = answer.map_err(|error| Error::Other(unreachable(&error).into()))?;
+        let refused = asks_where
+            .then(|| refused(answer.url(), answer.status()))
+            .flatten();
         let answer = hyper::Response::from(answer);
         if matches!(
             answer.status(),
@@ -87,9 +91,30 @@ impl Client {
                 *self.retry_after() = Some(wait);
             }
         }
+        if let Some(error) = refused {
+            return Err(error);
+        }
         Ok(answer
             .map(|body| Limited::new(body, ANSWER_BYTES_MAX))
             .into())
+    }
+}
+
+/// What an answer without a directory or a nonce means. The library would only say that it is no JSON.
+fn refused(url: &reqwest::Url, status: StatusCode) -> Option<Error> {
+    if status.is_success() {
+        return None;
+    }
+    let host = url.host_str().unwrap_or_default();
+    let words = format!("{host} answers {url} with {status}");
+    let problem = serde_json::json!({
+        "detail": format!("{words}: is tls-acme-directory right?"),
+        "status": status.as_u16(),
+    });
+    match serde_json::from_value(problem) {
+        // A fault of the authority passes sooner than a mistake of ours.
+        Ok(problem) if !status.is_server_error() => Some(Error::Api(problem)),
+        _ => Some(Error::Other(words.into())),
     }
 }
 
@@ -127,7 +152,23 @@ impl HttpClient for Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::acme::order::Fault;
     use std::time::SystemTime;
+
+    #[test]
+    fn a_refused_directory_is_no_unreachable_one() {
+        let url = "https://acme.example/dir".parse().unwrap();
+        assert!(refused(&url, StatusCode::OK).is_none());
+        let fault = |status| Fault::from(refused(&url, status).unwrap());
+        let forbidden = fault(StatusCode::FORBIDDEN);
+        assert!(matches!(forbidden, Fault::Refused(_)), "{forbidden:?}");
+        assert_eq!(
+            forbidden.to_string(),
+            "the authority says: acme.example answers https://acme.example/dir with 403 Forbidden: is tls-acme-directory right?"
+        );
+        let busy = fault(StatusCode::SERVICE_UNAVAILABLE);
+        assert!(matches!(busy, Fault::Unreachable(_)), "{busy:?}");
+    }
 
     #[test]
     fn retry_after_is_a_time_or_a_date() {

@@ -310,8 +310,11 @@ impl Renewal {
         if marks(&sources) == self.running.loaded.load().marks {
             return;
         }
-        if let Err(fault) = take(&self.running, &sources) {
-            tracing::error!("TLS: certificates cannot be used; those before stay: {fault}");
+        match sources.load() {
+            Ok(loaded) => take(&self.running, loaded),
+            Err(fault) => {
+                tracing::error!("TLS: certificates cannot be used; those before stay: {fault}");
+            }
         }
     }
 }

@@ -111,16 +111,16 @@ pub(crate) struct Client {
     is_answer_due: bool,
     /// The server has sealed something, so its handshake has ended too.
     pub(crate) is_heard: bool,
-    has_heard_goodbye: bool,
+    has_read_close_notify: bool,
     alert_heard: Option<u8>,
     pub(crate) fault: Option<Fault>,
     /// It has said that it sends no more.
-    pub(crate) has_said_goodbye: bool,
+    pub(crate) has_sent_close_notify: bool,
     /// It has closed, or was reset.
     pub(crate) is_gone: bool,
     /// Its side ends when its handshake has ended and all has left. It says nothing more.
     pub(crate) wants_fin: bool,
-    pub(crate) says_goodbye_first: bool,
+    pub(crate) sends_close_notify_first: bool,
     /// The end of its side is in what leaves.
     pub(crate) has_ended_its_side: bool,
     /// It does not read, once its handshake has ended.
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Client {
         f.debug_struct("Client")
             .field("fault", &self.fault)
             .field("alert_heard", &self.alert_heard)
-            .field("has_heard_goodbye", &self.has_heard_goodbye)
+            .field("has_read_close_notify", &self.has_read_close_notify)
             .field("is_heard", &self.is_heard)
             .field("outgoing", &self.outgoing.len())
             .field("incoming", &self.incoming.len())
@@ -161,13 +161,13 @@ impl Client {
             before: (0, 0),
             is_answer_due: false,
             is_heard: false,
-            has_heard_goodbye: false,
+            has_read_close_notify: false,
             alert_heard: None,
             fault: None,
-            has_said_goodbye: false,
+            has_sent_close_notify: false,
             is_gone: false,
             wants_fin: false,
-            says_goodbye_first: false,
+            sends_close_notify_first: false,
             has_ended_its_side: false,
             is_stalled: false,
             may_be_cut: false,
@@ -192,7 +192,7 @@ impl Client {
     /// Whether it may send records.
     pub(crate) fn may_speak(&self) -> bool {
         let is_silent =
-            self.has_said_goodbye || self.is_gone || self.wants_fin || self.has_ended_its_side;
+            self.has_sent_close_notify || self.is_gone || self.wants_fin || self.has_ended_its_side;
         self.is_open() && !is_silent && self.fault.is_none()
     }
 
@@ -299,17 +299,17 @@ impl Client {
         }
     }
 
-    pub(crate) fn say_goodbye(&mut self) {
+    pub(crate) fn send_close_notify(&mut self) {
         if self.may_speak() {
-            self.say_last_goodbye();
+            self.send_last_close_notify();
         }
     }
 
     /// Behind everything else.
-    pub(crate) fn say_last_goodbye(&mut self) {
-        if self.fault.is_none() && !self.has_said_goodbye {
+    pub(crate) fn send_last_close_notify(&mut self) {
+        if self.fault.is_none() && !self.has_sent_close_notify {
             self.record(ALERT, &[1, CLOSE_NOTIFY], 0);
-            self.has_said_goodbye = true;
+            self.has_sent_close_notify = true;
         }
     }
 
@@ -410,7 +410,10 @@ impl Client {
         let Stage::Open { read, .. } = &mut self.stage else {
             panic!("the handshake has not ended");
         };
-        assert!(!self.has_heard_goodbye, "a record behind the goodbye");
+        assert!(
+            !self.has_read_close_notify,
+            "a record behind the close_notify"
+        );
         assert_eq!(self.alert_heard, None, "a record behind an alert");
         self.is_heard = true;
         let has_sealed_enough = read.sequence() >= self.key_records_max - 1;
@@ -444,7 +447,7 @@ impl Client {
                 );
                 read.update();
             }
-            ALERT if text == [1, CLOSE_NOTIFY] => self.has_heard_goodbye = true,
+            ALERT if text == [1, CLOSE_NOTIFY] => self.has_read_close_notify = true,
             ALERT => {
                 let due = self.fault.and_then(Fault::alert);
                 assert_eq!(due, Some(text[1]), "{:?}", self.fault);
@@ -483,7 +486,7 @@ impl Client {
         }
         if let Some(fault) = self.fault {
             note("tls: a client that broke a rule reads FIN");
-            let is_told = self.alert_heard.is_some() || self.has_heard_goodbye;
+            let is_told = self.alert_heard.is_some() || self.has_read_close_notify;
             assert!(
                 is_told || fault.alert().is_none(),
                 "{fault:?} without an alert"
@@ -491,9 +494,9 @@ impl Client {
             return;
         }
         assert!(
-            self.has_heard_goodbye,
-            "the server's side ends without a goodbye"
+            self.has_read_close_notify,
+            "the server's side ends without a close_notify"
         );
-        note("tls: a client reads a goodbye and FIN");
+        note("tls: a client reads a close_notify and FIN");
     }
 }

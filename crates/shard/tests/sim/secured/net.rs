@@ -199,7 +199,7 @@ impl Net {
                 client.give_up();
                 return self.sim.fin(peer);
             }
-            client.says_goodbye_first = draw > 0;
+            client.sends_close_notify_first = draw > 0;
             client.wants_fin = true;
             tls.flush(&self.sim, peer, client);
         });
@@ -220,7 +220,7 @@ impl Net {
             if is_orderly && client.is_open() {
                 let mut prng = tls.prng.borrow_mut();
                 if prng.one_in(2) {
-                    client.say_goodbye();
+                    client.send_close_notify();
                 }
                 let rest = std::mem::take(&mut client.outgoing);
                 if !rest.is_empty() && prng.one_in(4) {
@@ -401,9 +401,9 @@ impl Net {
     }
 
     /// The control plane ends its side: nothing follows.
-    pub(crate) fn handle_goodbye(&self, carried: &mut Carried<SimHandle>) {
+    pub(crate) fn handle_close_notify(&self, carried: &mut Carried<SimHandle>) {
         if let Some(connection) = &mut carried.tls {
-            connection.say_goodbye();
+            connection.send_close_notify();
             self.send_output(&carried.handle, connection);
         }
     }
@@ -491,8 +491,8 @@ impl Tls {
         let mut prng = self.prng.borrow_mut();
         if client.wants_fin && client.is_open() && !client.has_ended_its_side {
             client.has_ended_its_side = true;
-            if client.says_goodbye_first {
-                client.say_last_goodbye();
+            if client.sends_close_notify_first {
+                client.send_last_close_notify();
             }
         }
         let mut count = client.outgoing.len();
@@ -507,13 +507,13 @@ impl Tls {
         let has_ended = client.has_ended_its_side && client.outgoing.is_empty();
         if client.wants_fin && has_ended {
             client.wants_fin = false;
-            // A goodbye says as much.
-            if client.has_said_goodbye && prng.one_in(3) {
-                self.note("tls: a client says goodbye without FIN");
+            // A `close_notify` says as much.
+            if client.has_sent_close_notify && prng.one_in(3) {
+                self.note("tls: a client sends close_notify without FIN");
             } else {
-                self.note(match client.has_said_goodbye {
-                    true => "tls: a client says goodbye and FIN",
-                    false => "tls: a client says FIN without goodbye",
+                self.note(match client.has_sent_close_notify {
+                    true => "tls: a client sends close_notify and FIN",
+                    false => "tls: a client says FIN without close_notify",
                 });
                 sim.fin(peer);
             }

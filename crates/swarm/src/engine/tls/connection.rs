@@ -61,7 +61,7 @@ struct Buffers {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Early {
     pub plain: Vec<u8>,
-    /// An errno, or 0 for a goodbye.
+    /// An errno, or 0 for a `close_notify`.
     pub end: Option<i32>,
 }
 

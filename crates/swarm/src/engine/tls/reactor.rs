@@ -80,13 +80,13 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
     }
 
     fn shutdown(&mut self, socket: Socket) {
-        self.say_goodbye(socket);
+        self.send_close_notify(socket);
         self.sockets.shutdown(self.inner(socket));
     }
 
     fn close(&mut self, socket: Socket, token: Token, how: Close) {
         if how == Close::Orderly {
-            self.say_goodbye(socket);
+            self.send_close_notify(socket);
         }
         let inner = self.inner(socket);
         self.forget(socket.to_bits());

@@ -267,7 +267,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             self.sockets.send_batch(&mut [SendOp::new(socket, &output)]);
         }
         self.sockets.close(socket, token, Close::Orderly);
-        // A server that said goodbye in the middle of a handshake has ended it.
+        // A server that sent a `close_notify` in the middle of a handshake has ended it.
         let errno = match errno {
             0 => TlsFailure::Ended.errno(),
             errno => errno,

@@ -47,9 +47,9 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         self.outgoing.clear();
     }
 
-    /// Says goodbye, where the peer still listens to it.
-    pub(super) fn say_goodbye(&mut self, socket: Socket) {
-        let mut goodbye = Vec::new();
+    /// Sends a `close_notify`, where the peer still listens to it.
+    pub(super) fn send_close_notify(&mut self, socket: Socket) {
+        let mut close_notify = Vec::new();
         let Some(link) = self.tls_of(socket) else {
             return;
         };
@@ -57,11 +57,11 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         if link.stage == Stage::Handshaking || !link.connection.output().is_empty() {
             return;
         }
-        link.connection.close_notify(&mut goodbye);
-        if !goodbye.is_empty() {
+        link.connection.close_notify(&mut close_notify);
+        if !close_notify.is_empty() {
             let socket = self.inner(socket);
             self.sockets
-                .send_batch(&mut [SendOp::new(socket, &goodbye)]);
+                .send_batch(&mut [SendOp::new(socket, &close_notify)]);
         }
     }
 

@@ -127,7 +127,7 @@ fn a_handshake_under_way_is_seen_as_such() {
 }
 
 #[test]
-fn a_server_that_says_goodbye_has_finished() {
+fn a_server_that_sends_close_notify_has_finished() {
     for version in VERSIONS {
         let mut pair = Pair::trusted(5, Faults::NONE, version);
         pair.establish();
@@ -196,7 +196,7 @@ fn what_somebody_changed_on_the_way_is_not_read() {
 }
 
 #[test]
-fn an_orderly_close_says_goodbye_and_a_reset_does_not() {
+fn an_orderly_close_sends_close_notify_and_a_reset_does_not() {
     for (how, end) in [
         (Close::Orderly, PeerEnd::Fin),
         (Close::Reset, PeerEnd::Reset),

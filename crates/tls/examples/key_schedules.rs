@@ -1,0 +1,66 @@
+//! What a record costs among very many connections, with a key schedule that is kept for each connection, and with one that is made anew for
+//! each record. ADR 34 has the result: a kept schedule has to come from memory, and that takes longer than making one.
+//!
+//! ```sh
+//! cargo run --release -p myriad-tls --example key_schedules -- --connections 400000    # prints one JSON object
+//! ```
+
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::error::Unspecified;
+use std::error::Error;
+use std::time::Instant;
+
+/// Bytes of a record: a small message.
+const RECORD_BYTES: usize = 64;
+
+/// An odd number. Steps of it, modulo a power of two, reach everything once, in an order that no processor foresees.
+const STEP: usize = 0x9E37_79B1;
+
+fn key(bytes: &[u8]) -> Result<LessSafeKey, Unspecified> {
+    Ok(LessSafeKey::new(UnboundKey::new(&AES_128_GCM, bytes)?))
+}
+
+fn seal(key: &LessSafeKey, number: usize, record: &mut [u8]) -> Result<(), Unspecified> {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    key.seal_in_place_separate_tag(nonce, Aad::empty(), record)?;
+    Ok(())
+}
+
+/// Nanoseconds of a record: one for each of `count` connections, in random order.
+fn measure(
+    count: usize,
+    mut seal: impl FnMut(usize, &mut [u8]) -> Result<(), Unspecified>,
+) -> Result<f64, Unspecified> {
+    let mut record = [0; RECORD_BYTES];
+    let begun = Instant::now();
+    for nth in 0..count {
+        seal(nth.wrapping_mul(STEP) % count, &mut record)?;
+    }
+    Ok(begun.elapsed().as_secs_f64() * 1e9 / count as f64)
+}
+
+fn connections() -> Result<usize, Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: usize = match &words[..] {
+        [] => 400_000,
+        [flag, count] if flag == "--connections" => count.parse()?,
+        _ => return Err("key_schedules [--connections COUNT]".into()),
+    };
+    Ok(wanted.next_power_of_two())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let count = connections()?;
+    let bytes: Vec<[u8; 16]> = (0..count as u128).map(u128::to_le_bytes).collect();
+    let anew_ns = measure(count, |nth, record| seal(&key(&bytes[nth])?, nth, record))?;
+    let kept: Result<Vec<_>, _> = bytes.iter().map(|bytes| key(bytes)).collect();
+    let kept = kept?;
+    let kept_ns = measure(count, |nth, record| seal(&kept[nth], nth, record))?;
+    let schedule_bytes = size_of::<LessSafeKey>();
+    println!(
+        "{{\"connections\": {count}, \"schedule_bytes\": {schedule_bytes}, \"kept_ns\": {kept_ns:.0}, \"anew_ns\": {anew_ns:.0}}}"
+    );
+    Ok(())
+}
