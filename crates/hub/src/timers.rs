@@ -57,6 +57,9 @@ impl Timing {
 /// its own (`docs/adr/0012-neighbours-ping-together.md`).
 const NEIGHBOURS: u32 = 256;
 
+/// The part of an interval by which a connection whose ping was late comes back to its phase with each ping.
+const CATCH_UP: u32 = 8;
+
 /// 2^32 divided by the golden ratio.
 pub(crate) const GOLDEN_SECTION: u32 = 0x9e37_79b9;
 
@@ -236,23 +239,37 @@ impl Hub {
         );
     }
 
-    /// The tick behind `now` at which a connection's phase comes next. Zero ticks of an interval: never, and `now` stands for that.
+    /// The next tick after `now` at which a connection's phase comes. Without pings (an interval of zero) it is `now`, and nobody uses it.
     ///
-    /// All pings are due at their phases, not the first alone. So connections made together do not ping together, and neighbours in the slab
-    /// do, whenever they were made. And a shard that was late, because of a push to all of them, does not ping them together from then on.
-    pub(crate) fn next_phase_of(&self, index: u32, now: Tick) -> Tick {
+    /// Connections made together do not ping together. Neighbours in the slab do, whenever they were made.
+    pub(crate) fn first_ping(&self, index: u32, now: Tick) -> Tick {
+        let interval = self.timing.ping_interval;
+        after(now, interval - self.past_phase(index, now))
+    }
+
+    /// When the ping after one at `pinged_at` is due: an interval later, or up to [`CATCH_UP`] of an interval sooner, so that a connection
+    /// comes back to its phase.
+    ///
+    /// Pings that a busy shard sent late together would otherwise stay together in all later intervals. To come back at once was tried, and is
+    /// worse: where pings alone keep a machine busy, their lateness is what lets it recover.
+    pub(crate) fn next_ping(&self, index: u32, pinged_at: Tick) -> Tick {
+        let interval = self.timing.ping_interval;
+        let late = self.past_phase(index, pinged_at);
+        after(pinged_at, interval - late.min(interval / CATCH_UP))
+    }
+
+    /// Ticks since a connection's phase last came, fewer than an interval.
+    fn past_phase(&self, index: u32, now: Tick) -> u32 {
         let interval = self.timing.ping_interval;
         if interval == 0 {
-            return now;
+            return 0;
         }
         let phase = ping_phase(self.spread_from, index, interval);
         let past = now.0 % interval;
-        let wait = if past < phase {
-            phase - past
-        } else {
-            interval - (past - phase)
-        };
-        after(now, wait)
+        match past.checked_sub(phase) {
+            Some(late) => late,
+            None => interval - (phase - past),
+        }
     }
 
     /// Arms a connection that opens for its first ping.
@@ -265,7 +282,7 @@ impl Hub {
             self.wheel.arm(&mut self.connections, index, deadline);
             return;
         }
-        self.connections[index].ping_at = self.next_phase_of(index, now.tick());
+        self.connections[index].ping_at = self.first_ping(index, now.tick());
         self.rearm_open(index, now.tick());
     }
 
@@ -396,9 +413,9 @@ impl Hub {
                     });
                 }
                 hit!(PongInTime);
-                // A ping that was late may have its phase before its pong.
-                let earliest = after(pinged_at, timing.pong + 1);
-                let next = self.next_phase_of(index, pinged_at).max(earliest);
+                // It may come before the pong is due, where that is nearly an interval later.
+                let next = self.next_ping(index, pinged_at);
+                let next = next.max(after(pinged_at, timing.pong + 1));
                 let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, false);
                 connection.ping_at = next;
@@ -406,7 +423,7 @@ impl Hub {
                 let next = if answers_pings {
                     after(now, timing.pong)
                 } else {
-                    self.next_phase_of(index, now)
+                    self.next_ping(index, now)
                 };
                 let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, answers_pings);

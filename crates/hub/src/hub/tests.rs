@@ -1103,7 +1103,7 @@ fn pings_that_were_late_do_not_stay_together() {
     let members: Vec<u32> = (0..300).map(|_| member(&mut hub, "x")).collect();
     let (first, last) = (members[0], members[299]);
     let mut pinged: Vec<(u64, u32)> = Vec::new();
-    for tenth in (0..2_500).filter(|tenth| !(600..800).contains(tenth)) {
+    for tenth in (0..3_500).filter(|tenth| !(600..800).contains(tenth)) {
         let mut due = Vec::new();
         let now = Now(tenth * SECOND / 10);
         while hub.poll_due(now, 100, &mut due) {}
@@ -1124,11 +1124,11 @@ fn pings_that_were_late_do_not_stay_together() {
         };
         let late = times.iter().position(|&time| time >= 800).unwrap();
         assert!(times[late] <= 801, "{times:?}");
-        // Each later one is at its phase again, at most an interval behind the one before, and behind its pong.
+        // They come back to their phase by an eighth of an interval at most, and then stay there.
         assert!(
             gaps(&times[late..])
                 .iter()
-                .all(|gap| (100..=251).contains(gap)),
+                .all(|gap| (218..=251).contains(gap)),
             "{times:?}"
         );
         let (before, after) = (times[0] % 250, times[times.len() - 1] % 250);

@@ -31,7 +31,7 @@ impl Hub {
         connection.set(Connection::AWAITS_PONG, false);
         connection.phase = Phase::Open;
         connection.opened = now.tick();
-        self.connections[index].ping_at = self.next_phase_of(index, now.tick());
+        self.connections[index].ping_at = self.first_ping(index, now.tick());
         self.rearm_events(index, now.tick());
         self.readers.events += 1;
     }
@@ -70,7 +70,7 @@ impl Hub {
         }
         let mut due = None;
         if self.timing.ping_interval > 0 && self.connections[index].ping_at <= now {
-            self.connections[index].ping_at = self.next_phase_of(index, now);
+            self.connections[index].ping_at = self.next_ping(index, now);
             due = Some(Due::Ping);
         }
         self.rearm_events(index, now);
