@@ -120,7 +120,7 @@ def mutual(shared_mutual):
 
 @pytest.fixture
 def own_mutual(driver, authority):
-    """As `mutual`, with nobody before: its log has one line a second for each reason."""
+    """As `mutual`, but used by one test alone. The log has one line a second for each reason, so another test could take it."""
     endpoint = start(driver, authority, "--tls-client-ca", authority.path)
     yield endpoint
     endpoint.check_nothing_is_left()

@@ -258,6 +258,13 @@ impl Hub {
         after(pinged_at, interval - late.min(interval / CATCH_UP))
     }
 
+    /// As [`Hub::next_ping`], for a client that has answered.
+    fn next_ping_behind_pong(&self, index: u32, pinged_at: Tick) -> Tick {
+        // Where the pong may take nearly an interval, the next ping would come before it.
+        let behind_pong = after(pinged_at, self.timing.pong + 1);
+        self.next_ping(index, pinged_at).max(behind_pong)
+    }
+
     /// Ticks since a connection's phase last came, fewer than an interval.
     fn past_phase(&self, index: u32, now: Tick) -> u32 {
         let interval = self.timing.ping_interval;
@@ -413,9 +420,7 @@ impl Hub {
                     });
                 }
                 hit!(PongInTime);
-                // It may come before the pong is due, where that is nearly an interval later.
-                let next = self.next_ping(index, pinged_at);
-                let next = next.max(after(pinged_at, timing.pong + 1));
+                let next = self.next_ping_behind_pong(index, pinged_at);
                 let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, false);
                 connection.ping_at = next;

@@ -56,7 +56,7 @@ pub enum Completion {
     Refused {
         /// The record of the connection.
         token: Token,
-        /// Why, for whoever runs this server. None if the peer has all that it came for.
+        /// Why, for the operator's log. None if nothing is wrong: the peer has its answer.
         why: Option<Box<Refusal>>,
     },
     /// The socket can take bytes again, as [`crate::Reactor::notify_writable`] asked.
@@ -68,12 +68,12 @@ pub enum Completion {
     Woken,
 }
 
-/// Why what lies between a socket and the caller cannot go on with a peer.
+/// Why a stage between a socket and the caller, such as TLS, gave up on a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The kind, of which there are few.
+    /// The kind: one of a fixed set.
     pub label: &'static str,
-    /// In words. Names that the peer has written are cut, and quoted with escapes.
+    /// A sentence for the log, bounded. Names that the peer wrote are cut, and quoted with escapes.
     pub words: String,
 }
 

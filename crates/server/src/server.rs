@@ -324,7 +324,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         .build()
         .map_err(ServerError::system("start the control plane's runtime"))?;
     let ended = runtime.block_on(supervise(assembly, ready));
-    // Without waiting for threads that look up the name of an application's host, which may take as long as it likes.
+    // Without waiting for threads that block: they look up names of hosts, or read files of a file system that hangs.
     runtime.shutdown_background();
     ended
 }

@@ -80,7 +80,7 @@ impl Tls {
             self.leave_place(key);
             self.setup.figures.count_failure(Failure::Slow);
             let words = "the client was silent, and others waited for its place";
-            let why = refusal(Failure::Slow, words.to_owned());
+            let why = Some(refusal(Failure::Slow.label(), words.to_owned()));
             out.list.push(Completion::Refused { token, why });
         }
     }

@@ -62,7 +62,7 @@ pub enum ConnectionFailed {
     #[error(transparent)]
     Handshake(#[from] HandshakeFailed),
     /// The handshake failed at a certificate of the peer that [`note_certificate`] has described.
-    #[error("{error}: {whose}")]
+    #[error("{whose}: {error}")]
     Certificate {
         /// What is wrong with it.
         error: rustls::Error,
@@ -84,19 +84,18 @@ pub enum ConnectionFailed {
 }
 
 thread_local! {
-    /// Of the last certificate that was not accepted on this thread.
-    static REFUSED: Cell<Option<String>> = const { Cell::new(None) };
+    /// The last certificate that a verifier refused here. [`Connection::step`] runs the verifier on its own thread, and takes this at once.
+    static REFUSED_CERTIFICATE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Describes a certificate that is about to be refused. A verifier calls this: rustls tells what is wrong with a certificate, but not whose
-/// it is, and then forgets it.
+/// Describes a certificate that is about to be refused. Verifiers call this, because the error of rustls does not say whose certificate it is.
 pub fn note_certificate(whose: String) {
-    REFUSED.set(Some(whose));
+    REFUSED_CERTIFICATE.set(Some(whose));
 }
 
 impl ConnectionFailed {
     fn with_certificate(self) -> Self {
-        match (REFUSED.take(), self) {
+        match (REFUSED_CERTIFICATE.take(), self) {
             (Some(whose), Self::Handshake(HandshakeFailed::Refused(error))) => {
                 Self::Certificate { error, whose }
             }
@@ -429,7 +428,7 @@ impl Connection {
         is_sealed
     }
 
-    /// Appends the record that says that nothing more will be sent to the output, if the connection can say so.
+    /// Appends a `close_notify` to the output, if the connection is open.
     pub fn send_close_notify(&mut self) {
         let mut buffers = self.take_buffers();
         if let Stage::Open(channel) = &mut self.stage {

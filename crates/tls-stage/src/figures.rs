@@ -93,11 +93,17 @@ impl Failure {
     }
 }
 
-/// A handshake that failed, as the log tells it.
-#[expect(clippy::unnecessary_wraps, reason = "as a completion has it")]
-pub(crate) fn refusal(failure: Failure, words: String) -> Option<Box<Refusal>> {
-    let label = failure.label();
-    Some(Box::new(Refusal { label, words }))
+/// Bytes of a refusal's words. rustls prints all purposes and algorithms that a certificate names, and a stranger's may name thousands.
+pub(crate) const WORDS_BYTES_MAX: usize = 1_000;
+
+/// A handshake or a connection that failed, as the log tells it.
+pub(crate) fn refusal(label: &'static str, mut words: String) -> Box<Refusal> {
+    if words.len() > WORDS_BYTES_MAX {
+        words.truncate(words.floor_char_boundary(WORDS_BYTES_MAX));
+        words.push_str("...");
+        words.shrink_to_fit();
+    }
+    Box::new(Refusal { label, words })
 }
 
 /// What rustls says if its resolver has no certificate for a client. `tests/acme` fails if it says something else.
@@ -164,5 +170,19 @@ impl Figures {
         } else {
             &self.open
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_the_log_are_bounded() {
+        let words = |count: usize| refusal("protocol", "ä".repeat(count)).words;
+        assert_eq!(words(WORDS_BYTES_MAX / 2).len(), WORDS_BYTES_MAX);
+        let long = words(WORDS_BYTES_MAX);
+        assert!(long.ends_with("ä..."));
+        assert!(long.len() <= WORDS_BYTES_MAX + 3);
     }
 }

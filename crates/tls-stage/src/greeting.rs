@@ -64,7 +64,7 @@ impl Tls {
         self.leave_place(key);
         self.setup.figures.count_failure(Failure::NotTls);
         let words = "what the client sent first is no record of TLS";
-        let why = refusal(Failure::NotTls, words.to_owned());
+        let why = Some(refusal(Failure::NotTls.label(), words.to_owned()));
         out.list.push(Completion::Refused { token, why });
     }
 }

@@ -122,7 +122,8 @@ impl Tls {
             Err(failed) => {
                 let failure = Failure::of(&failed);
                 self.setup.figures.count_failure(failure);
-                self.end_handshake(key, refusal(failure, failed.to_string()), out);
+                let why = refusal(failure.label(), failed.to_string());
+                self.end_handshake(key, Some(why), out);
             }
         }
         self.resume(key, sockets);

@@ -139,7 +139,7 @@ struct Secured {
 const WANTS_WRITABLE: u16 = 1;
 /// Our end of the connection is to be closed once the output has left.
 const WANTS_FIN: u16 = 2;
-/// The peer has been told that we send no more, or cannot be told.
+/// Our `close_notify` is in the output, or none can be sent.
 const SENT_CLOSE_NOTIFY: u16 = 4;
 /// The caller knows that nothing more comes from the peer.
 const END_REPORTED: u16 = 8;

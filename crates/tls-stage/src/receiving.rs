@@ -1,11 +1,11 @@
 //! From the sockets to the caller.
 
 use crate::connection::ConnectionFailed;
-use crate::figures::Failure;
+use crate::figures::{Failure, refusal};
 use crate::{
     AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_DUE, IS_LEAVING, IS_PAUSED, MARK, Tls, token_below,
 };
-use myriad_reactor::{Close, Completion, Completions, Reactor, Refusal, Token};
+use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
 use myriad_wheel::Key;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -142,12 +142,7 @@ impl Tls {
             }
             Some(failed) => {
                 self.setup.figures.broken.fetch_add(1, Relaxed);
-                let words = failed.to_string();
-                let why = Refusal {
-                    label: "broken",
-                    words,
-                };
-                let why = Some(Box::new(why));
+                let why = Some(refusal("broken", failed.to_string()));
                 out.list.push(Completion::Refused { token, why });
             }
         }

@@ -123,6 +123,8 @@ struct Echo {
 #[derive(Default)]
 struct Server {
     open: BTreeMap<u32, Echo>,
+    /// The labels of those that were refused, in their order.
+    refusals: Vec<Option<&'static str>>,
     next: u32,
     accepted: usize,
     completions: Completions,
@@ -199,7 +201,8 @@ impl Server {
                 assert!(!echo.is_finished && !echo.has_failed, "one end");
                 echo.has_failed = true;
             }
-            Completion::Refused { .. } => {
+            Completion::Refused { why, .. } => {
+                self.refusals.push(why.as_ref().map(|why| why.label));
                 assert!(!echo.is_refused, "refused once");
                 echo.is_refused = true;
                 echo.owed.clear();
@@ -582,6 +585,12 @@ fn answer_to(bytes: &[u8]) -> (Vec<u8>, Arc<Figures>) {
         got.extend(net.read(peer));
     }
     assert!(server.open.values().all(|echo| echo.is_refused), "refused");
+    let counted = Failure::ALL.map(|failure| figures.failed[failure as usize].load(Relaxed));
+    let failure = Failure::ALL[counted
+        .iter()
+        .position(|&count| count == 1)
+        .expect("a failure")];
+    assert_eq!(server.refusals, [Some(failure.label())]);
     (got, figures)
 }
 
@@ -647,6 +656,7 @@ fn a_record_that_does_not_open_is_answered_with_an_alert_and_the_end() {
     let expected = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
     assert_eq!(error, expected);
     assert_eq!(figures.broken.load(Relaxed), 1);
+    assert_eq!(server.refusals, [Some("broken")]);
 }
 
 /// The simulated reactor refuses a send behind the end of our side.
@@ -762,7 +772,7 @@ fn a_connection_changes_its_owner_between_any_two_bytes() {
 
 /// The client sends a `close_notify` without FIN, and its first owner reads that.
 #[test]
-fn a_new_owner_hears_of_a_close_notify_that_was_said_before() {
+fn a_new_owner_hears_of_a_close_notify_that_came_before() {
     for version in [&version::TLS13, &version::TLS12] {
         let net = SimNet::new(1, Faults::NONE);
         let (mut first, _) = stage(&net, 2);
@@ -885,6 +895,7 @@ fn an_authority_is_answered_and_its_connection_ends() {
                     .count(),
                 1
             );
+            assert_eq!(server.refusals, [None], "it has its answer");
             assert_eq!(figures.challenges.load(Relaxed), 1);
             assert_eq!(figures.full.load(Relaxed), 1);
             let failed: u64 = figures.failed.iter().map(|count| count.load(Relaxed)).sum();

@@ -368,6 +368,7 @@ mod tests {
         let address: SocketAddr = "127.0.0.1:8443".parse().unwrap();
         let mut sources = sources(Some(&file), &[]);
         sources.flags.tls_listen = Some(address);
+        sources.flags_given = vec!["tls-listen".into()];
         let found = mistakes(&sources);
         assert_eq!(found.len(), 2, "{found:#?}");
         assert!(
@@ -380,8 +381,16 @@ mod tests {
         sources.file = None;
         sources.flags.tls_certificate = Some("/nowhere.pem".into());
         sources.flags.tls_key = Some("/nowhere.key".into());
+        let flags = ["tls-listen", "tls-certificate", "tls-key"];
+        sources.flags_given = flags.map(String::from).to_vec();
         sources.variables = vec![("MYRIAD_SHARDS".into(), "0".into())];
         let found = mistakes(&sources);
         assert_eq!(found.len(), 2, "{found:#?}");
+        for field in ["--tls-certificate", "SHARDS"] {
+            assert!(
+                found.iter().any(|mistake| mistake.contains(field)),
+                "{found:#?}"
+            );
+        }
     }
 }

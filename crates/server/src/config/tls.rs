@@ -69,7 +69,7 @@ impl Options {
         }))
     }
 
-    /// Takes away everything about TLS. Tells whether there was something.
+    /// Removes all options of TLS. True if one was set.
     pub(super) fn take_tls(&mut self) -> bool {
         let had = [
             self.tls_listen.take().is_some(),
@@ -243,28 +243,34 @@ impl Options {
         remarks.extend(shadowed_names(certificates));
         if self.tls_ticket_keys.is_some() && tls.sources.client_auth != ClientAuth::None {
             remarks.push(
-                "tls-ticket-keys has no effect beside tls-client-ca: clients that may show a certificate make a full handshake each time".to_owned(),
+                "tls-ticket-keys has no effect beside tls-client-ca: clients show their certificate in a full handshake each time; remove tls-ticket-keys".to_owned(),
             );
         }
         remarks
     }
 }
 
-/// Names that two certificates have. Clients that ask for such a name get the first one.
+/// Pairs of certificates that have names in common. Clients that ask for such a name get the first one.
 fn shadowed_names(certificates: &[Shown]) -> Vec<String> {
     let mut first_of = HashMap::new();
     let mut remarks = Vec::new();
     for shown in certificates {
-        for name in &shown.names {
-            let first = *first_of.entry(name.to_ascii_lowercase()).or_insert(shown);
-            if first.path != shown.path {
-                remarks.push(format!(
-                    "the certificates in {} and {} both name {name}: clients that ask for it get the first one",
-                    first.path.display(),
-                    shown.path.display()
-                ));
-            }
-        }
+        let mut shared = shown.names.iter().filter_map(|name| {
+            let first: &Shown = first_of.entry(name.to_ascii_lowercase()).or_insert(shown);
+            (first.path != shown.path).then_some((first, name))
+        });
+        let Some((first, name)) = shared.next() else {
+            continue;
+        };
+        let others = match shared.count() {
+            0 => String::new(),
+            count => format!(" and {count} others"),
+        };
+        remarks.push(format!(
+            "the certificates in {} and {} both have the name {name}{others}: clients that ask for it get the first one; remove the one that you do not want",
+            first.path.display(),
+            shown.path.display()
+        ));
     }
     remarks
 }
@@ -385,8 +391,10 @@ mod tests {
         folder.issue("private", &["b.example"], false);
         let remarks = folder.remarks(&["public", "private"], "");
         assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(remarks[0].contains("public.pem: it is alone in its file"));
         assert!(
-            remarks[0].contains("public.pem: it stands alone in its file, and CN=Intermediate X1")
+            remarks[0].contains("issuer, CN=Intermediate X1"),
+            "{remarks:?}"
         );
         assert!(remarks[0].contains("fullchain.pem"));
     }
@@ -399,7 +407,7 @@ mod tests {
         let remarks = folder.remarks(&["first", "second"], "");
         assert_eq!(remarks.len(), 1, "{remarks:?}");
         assert!(remarks[0].contains("first.pem and "), "{remarks:?}");
-        assert!(remarks[0].contains("second.pem both name B.example"));
+        assert!(remarks[0].contains("second.pem both have the name B.example"));
     }
 
     #[test]

@@ -242,9 +242,10 @@ fn other_language(text: &str, path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether a field is an option of TLS. Those need each other, so without one of them others would be called mistakes that are none.
+/// Whether a field is an option of TLS. These options need each other. If one alone is left out, the others look wrong too.
 pub(super) fn is_of_tls(field: &str) -> bool {
     let path = path_in(field);
+    let path = path.strip_prefix("--").unwrap_or(path);
     path.starts_with("tls-") || path.starts_with("tls.")
 }
 

@@ -10,10 +10,10 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Name;
 
-/// The longest name that is shown. A certificate may have one of 60 KB.
+/// Characters of a name in the log. A certificate may have one of 60 KB.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A verifier whose refusals can be told from each other.
+/// A verifier that notes the subject and the issuer of each certificate that it refuses.
 #[derive(Debug)]
 pub(super) struct NamingVerifier(pub(super) Arc<dyn ClientCertVerifier>);
 
@@ -65,13 +65,13 @@ impl ClientCertVerifier for NamingVerifier {
     }
 }
 
-/// Whom a certificate names, who signed it, and until when it counts. All of it is what a stranger has written.
+/// A certificate's subject, its issuer, and when it ends. A stranger wrote all three, and nobody has checked them.
 fn whose(der: &[u8]) -> String {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return "a certificate that cannot be read".to_owned();
     };
     format!(
-        "the certificate of {}, signed by {}, until {}",
+        "the certificate of {}, issuer {}, valid until {}",
         shown(certificate.subject()),
         shown(certificate.issuer()),
         certificate.validity().not_after,
@@ -84,4 +84,35 @@ fn shown(name: &X509Name<'_>) -> String {
     let cut: String = name.chars().take(NAME_CHARS_MAX).collect();
     let more = if cut.len() < name.len() { "..." } else { "" };
     format!("{cut:?}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    fn named(name: &str) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        whose(params.self_signed(&key).expect("a certificate").der())
+    }
+
+    #[test]
+    fn a_name_has_one_line_and_is_cut() {
+        let two_lines = named("a\nb");
+        assert!(two_lines.contains(r#""CN=a\nb""#), "{two_lines}");
+        let long = named(&"x".repeat(10_000));
+        assert!(long.contains("x\"..."), "{long}");
+        assert!(long.len() < 3 * NAME_CHARS_MAX, "{}", long.len());
+    }
+
+    #[test]
+    fn bytes_that_are_no_certificate_are_called_so() {
+        assert_eq!(
+            whose(b"no certificate"),
+            "a certificate that cannot be read"
+        );
+    }
 }

@@ -58,16 +58,20 @@ pub(crate) async fn follow(running: Running) {
         warned_at = warn_of_end(&shown.load(), warned_at);
         tokio::time::sleep(INTERVAL).await;
         let followed = sources.load_full();
-        let Some(now) = aside(&followed, marks).await else {
+        let Some(now) = blocking(&followed, marks).await else {
             continue;
         };
         let last = std::mem::replace(&mut seen, now);
         if seen != last || seen == shown.load().marks || seen == refused {
             continue;
         }
-        let Some(loaded) = aside(&followed, Sources::load).await else {
+        let Some(loaded) = blocking(&followed, Sources::load).await else {
             continue;
         };
+        // A reload came meanwhile. It has read the files itself, with other options.
+        if !Arc::ptr_eq(&followed, &sources.load_full()) {
+            continue;
+        }
         if let Err(fault) = loaded.map(|loaded| take(&running, loaded)) {
             refused.clone_from(&seen);
             running.is_in_force.store(false, Relaxed);
@@ -78,18 +82,27 @@ pub(crate) async fn follow(running: Running) {
     }
 }
 
-/// Looks at the files on a thread that may wait: a file system that another machine serves can keep it for ever. None if that thread is
-/// gone, as when the server ends.
-async fn aside<T: Send + 'static>(
+/// A look at files takes less, unless their file system hangs.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
+/// Runs `look` on a thread that may block: a network file system may never answer. None if it panicked, or if the server ends.
+pub(super) async fn blocking<T: Send + 'static>(
     sources: &Arc<Sources>,
     look: impl FnOnce(&Sources) -> T + Send + 'static,
 ) -> Option<T> {
     let sources = Arc::clone(sources);
-    let looked = tokio::task::spawn_blocking(move || look(&sources));
+    let mut looked = tokio::task::spawn_blocking(move || look(&sources));
+    if let Ok(looked) = tokio::time::timeout(LOOK_MAX, &mut looked).await {
+        return looked.ok();
+    }
+    tracing::warn!(
+        "TLS: the files of certificates could not be read for {} s: check their file system; the certificates stay as they are",
+        LOOK_MAX.as_secs()
+    );
     looked.await.ok()
 }
 
-/// Handshakes that begin from now on use certificates that have changed.
+/// Puts certificates that have changed in force. Handshakes that begin from now on use them.
 pub(super) fn take(running: &Running, loaded: Loaded) {
     tracing::info!("TLS: files have changed: {}", sentence(&loaded));
     running.take(Arc::new(loaded));

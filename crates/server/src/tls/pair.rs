@@ -18,6 +18,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 /// Bytes of a file with certificates. All CAs that a browser trusts are 200 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -53,9 +54,7 @@ impl Pair {
                     "is not the key of the first certificate in {:?}: name the files of one pair",
                     files.certificate.display().to_string()
                 ),
-                error => format!(
-                    "cannot be used: {error}; make an ECDSA P-256 key, or one of RSA with 2,048 bits or more"
-                ),
+                error => format!("cannot be used: {error}; {NEW_KEY}"),
             })
         })?;
         Ok(Self {
@@ -180,21 +179,10 @@ fn check_chain(
     }
     if let Some(issuer) = missing_issuer(&parsed) {
         remarks.push(format!(
-            "it stands alone in its file, and {issuer}, who signed it, is missing: many clients refuse it; name the file with the whole chain (certbot calls it fullchain.pem)"
+            "it is alone in its file: many clients refuse it without the certificate of its issuer, {issuer}; name the file with the whole chain (certbot calls it fullchain.pem)"
         ));
     }
-    let signs_slowly = match own.public_key().parsed() {
-        Ok(PublicKey::EC(point)) => point.key_size() > P256_BITS,
-        Ok(PublicKey::RSA(key)) if key.key_size() < RSA_BITS_MIN => {
-            return Err(fault(format!(
-                "has a key of RSA with {} bits: clients want {RSA_BITS_MIN} or more; make a new key, ECDSA P-256 or RSA",
-                key.key_size()
-            )));
-        }
-        Ok(PublicKey::RSA(_)) => true,
-        // Ed25519 is as fast as P-256.
-        _ => false,
-    };
+    let signs_slowly = signs_slowly(own.public_key()).map_err(fault)?;
     let shown = Shown {
         names,
         begins_at: validity.not_before.timestamp(),
@@ -209,13 +197,33 @@ fn check_chain(
 /// Bits of a key of P-256.
 const P256_BITS: usize = 256;
 
-/// Bits that browsers and rustls ask for at least.
+/// Bits of an RSA key that browsers and rustls accept.
 const RSA_BITS_MIN: usize = 2_048;
 
-/// The issuer of a certificate that stands alone in its file, if clients need the issuer's certificate too.
+/// The advice about a key that cannot be used.
+const NEW_KEY: &str = "make an ECDSA P-256 key, or an RSA key with 2048 bits or more";
+
+/// Whether signatures with this key take longer than everything else in a handshake.
 ///
-/// A certificate of a public authority says where its issuer's certificate can be had, because that is no root (RFC 5280, section 4.2.2.1).
-/// Those of a CA of one's own do not, as a rule: the CA itself has signed them.
+/// # Errors
+/// Clients refuse such a key: what to do.
+fn signs_slowly(key: &SubjectPublicKeyInfo<'_>) -> Result<bool, String> {
+    match key.parsed() {
+        Ok(PublicKey::EC(point)) => Ok(point.key_size() > P256_BITS),
+        Ok(PublicKey::RSA(key)) if key.key_size() < RSA_BITS_MIN => Err(format!(
+            "has an RSA key with {} bits, and clients refuse fewer than {RSA_BITS_MIN}: {NEW_KEY}",
+            key.key_size()
+        )),
+        Ok(PublicKey::RSA(_)) => Ok(true),
+        // Ed25519 is as fast as P-256.
+        _ => Ok(false),
+    }
+}
+
+/// The issuer of a certificate that is alone in its file, if clients need the issuer's certificate too.
+///
+/// A public authority writes into each certificate where its issuer's certificate is, because that issuer is not a root (RFC 5280,
+/// section 4.2.2.1). A private CA usually does not: its root signs, and clients have the root.
 fn missing_issuer(chain: &[X509Certificate<'_>]) -> Option<String> {
     let [own] = chain else { return None };
     let is_elsewhere =

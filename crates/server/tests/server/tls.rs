@@ -371,7 +371,7 @@ on_both_drivers! {
             ("own.pem", "own.pem", "tls-key", "has no private key"),
             ("turned.pem", "own.key", "tls-certificate", "out of order"),
             ("expired.pem", "expired.key", "tls-certificate", "expired on"),
-            ("short.pem", "short.key", "tls-certificate", "RSA with 1024 bits"),
+            ("short.pem", "short.key", "tls-certificate", "an RSA key with 1024 bits"),
         ] {
             let options = Options {
                 tls_certificate: Some(folder.file(certificate)),

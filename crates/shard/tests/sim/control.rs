@@ -97,7 +97,7 @@ impl ControlPlane {
         let mut answer = Vec::new();
         write_response(&mut answer, 503, &[("retry-after", "1")], why.sentence());
         self.net.handle_write(&mut handle, &answer);
-        self.net.handle_close_notify(&mut handle);
+        self.net.send_close_notify(&mut handle);
     }
 
     /// Hands some connections back, each with what has come of its request so far. True while any are left.
@@ -177,7 +177,7 @@ impl ControlPlane {
                     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
                 );
                 net.handle_write(handle, answer.as_bytes());
-                net.handle_close_notify(handle);
+                net.send_close_notify(handle);
             }
             *received != request && !is_over(handle)
         });

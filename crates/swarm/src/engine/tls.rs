@@ -57,8 +57,8 @@ pub(crate) struct TlsReactor<R: Reactor + ?Sized> {
     shared: Arc<Shared>,
     /// By index of the terminal.
     links: Vec<Link>,
-    /// What connections with TLS have beside that. In segments: as boxes they would stand between the memory of handshakes, which malloc
-    /// could give to nobody then.
+    /// The rest of each connection with TLS. A slab, because a box made during a handshake would stand between its blocks: malloc could not
+    /// give their memory back afterwards.
     secured: Slab<TlsLink>,
     /// What the sockets received.
     received: Completions,
@@ -109,7 +109,7 @@ struct TlsLink {
     is_writable_wanted: bool,
 }
 
-// What an idle client with TLS costs, beside the 8 bytes of its generation.
+// What an idle client with TLS costs, beside 8 bytes of the slab (its generation, padded) and its `Link`.
 const _: () = assert!(size_of::<TlsLink>() <= 240);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

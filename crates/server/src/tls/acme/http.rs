@@ -71,16 +71,15 @@ impl Client {
             .collect()
             .await
             .map_or_else(|never| match never {}, |body| body.to_bytes());
-        let asks_where = matches!(parts.method, Method::GET | Method::HEAD);
+        // Only directories and nonces are asked for without a signature (RFC 8555, section 6.3).
+        let is_unsigned = matches!(parts.method, Method::GET | Method::HEAD);
         let request = reqwest::Request::try_from(Request::from_parts(parts, body));
         let answer = match request {
             Ok(request) => self.client.execute(request).await,
             Err(error) => Err(error),
         };
         let answer = answer.map_err(|error| Error::Other(unreachable(&error).into()))?;
-        let refused = asks_where
-            .then(|| refused(answer.url(), answer.status()))
-            .flatten();
+        let url = answer.url().clone();
         let answer = hyper::Response::from(answer);
         if matches!(
             answer.status(),
@@ -91,7 +90,7 @@ impl Client {
                 *self.retry_after() = Some(wait);
             }
         }
-        if let Some(error) = refused {
+        if is_unsigned && let Some(error) = refused(&url, answer.status()) {
             return Err(error);
         }
         Ok(answer
@@ -100,20 +99,24 @@ impl Client {
     }
 }
 
-/// What an answer without a directory or a nonce means. The library would only say that it is no JSON.
+/// Why the authority gives no directory or no nonce. The library would only say that the answer is not JSON.
 fn refused(url: &reqwest::Url, status: StatusCode) -> Option<Error> {
     if status.is_success() {
         return None;
     }
-    let host = url.host_str().unwrap_or_default();
-    let words = format!("{host} answers {url} with {status}");
+    let words = format!("{url} answers with {status}");
+    let passes = status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+        );
     let problem = serde_json::json!({
         "detail": format!("{words}: is tls-acme-directory right?"),
         "status": status.as_u16(),
     });
     match serde_json::from_value(problem) {
-        // A fault of the authority passes sooner than a mistake of ours.
-        Ok(problem) if !status.is_server_error() => Some(Error::Api(problem)),
+        // A state that passes by itself is tried again sooner than a mistake in our options.
+        Ok(problem) if !passes => Some(Error::Api(problem)),
         _ => Some(Error::Other(words.into())),
     }
 }
@@ -164,10 +167,15 @@ mod tests {
         assert!(matches!(forbidden, Fault::Refused(_)), "{forbidden:?}");
         assert_eq!(
             forbidden.to_string(),
-            "the authority says: acme.example answers https://acme.example/dir with 403 Forbidden: is tls-acme-directory right?"
+            "the authority says: https://acme.example/dir answers with 403 Forbidden: is tls-acme-directory right?"
         );
-        let busy = fault(StatusCode::SERVICE_UNAVAILABLE);
-        assert!(matches!(busy, Fault::Unreachable(_)), "{busy:?}");
+        for status in [
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::TOO_MANY_REQUESTS,
+        ] {
+            let busy = fault(status);
+            assert!(matches!(busy, Fault::Unreachable(_)), "{busy:?}");
+        }
     }
 
     #[test]

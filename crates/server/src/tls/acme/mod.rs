@@ -15,8 +15,8 @@ mod schedule;
 
 pub(super) use challenges::CHALLENGES;
 
-use super::files::{marks, take};
-use super::{LoadFault, Loaded, PairFiles, Running, pair};
+use super::files::{blocking, marks, take};
+use super::{LoadFault, Loaded, PairFiles, Running, Sources, pair};
 use crate::error::ServerError;
 use crate::shards::{random_bits, refusal};
 use cache::{Cache, Lock};
@@ -242,7 +242,7 @@ impl Renewal {
             return Ok(Attempt::Elsewhere);
         };
         // Somebody may have ordered one before we had the lock.
-        self.take_newest();
+        self.take_newest().await;
         if self.time_left().is_some() {
             return Ok(Attempt::Done);
         }
@@ -265,7 +265,7 @@ impl Renewal {
             .keep_certificate(&issued)
             .map_err(Fault::Unsaved)?;
         orders.issued.fetch_add(1, Relaxed);
-        self.take_newest();
+        self.take_newest().await;
         Ok(Attempt::Done)
     }
 
@@ -305,16 +305,25 @@ impl Renewal {
     }
 
     /// Gives new clients what lies in the folder, if it is not what they get already.
-    fn take_newest(&self) {
+    async fn take_newest(&self) {
         let sources = self.running.sources.load_full();
-        if marks(&sources) == self.running.loaded.load().marks {
+        let Some(now) = blocking(&sources, marks).await else {
+            return;
+        };
+        if now == self.running.loaded.load().marks {
             return;
         }
-        match sources.load() {
-            Ok(loaded) => take(&self.running, loaded),
-            Err(fault) => {
+        let loaded = blocking(&sources, Sources::load).await;
+        // A reload that came meanwhile has read the files itself.
+        if !Arc::ptr_eq(&sources, &self.running.sources.load_full()) {
+            return;
+        }
+        match loaded {
+            Some(Ok(loaded)) => take(&self.running, loaded),
+            Some(Err(fault)) => {
                 tracing::error!("TLS: certificates cannot be used; those before stay: {fault}");
             }
+            None => {}
         }
     }
 }

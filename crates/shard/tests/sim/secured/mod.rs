@@ -105,7 +105,7 @@ pub(crate) const MUST_HAPPEN: [&str; 37] = [
     "tls: a client has read a header of a record in part",
     "tls: a client sends close_notify and FIN",
     "tls: a client sends close_notify without FIN",
-    "tls: a client says FIN without close_notify",
+    "tls: a client sends FIN without close_notify",
     "tls: a client closes in the middle of a record",
     "tls: a client sends a record that no key opens",
     "tls: a client sends a record again",

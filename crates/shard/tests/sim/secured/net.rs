@@ -401,7 +401,7 @@ impl Net {
     }
 
     /// The control plane ends its side: nothing follows.
-    pub(crate) fn handle_close_notify(&self, carried: &mut Carried<SimHandle>) {
+    pub(crate) fn send_close_notify(&self, carried: &mut Carried<SimHandle>) {
         if let Some(connection) = &mut carried.tls {
             connection.send_close_notify();
             self.send_output(&carried.handle, connection);
@@ -513,7 +513,7 @@ impl Tls {
             } else {
                 self.note(match client.has_sent_close_notify {
                     true => "tls: a client sends close_notify and FIN",
-                    false => "tls: a client says FIN without close_notify",
+                    false => "tls: a client sends FIN without close_notify",
                 });
                 sim.fin(peer);
             }
