@@ -64,6 +64,12 @@ impl Sources {
     pub fn resolve(&self, machine: &Machine) -> Result<Config, ConfigError> {
         let (mut written, mut mistakes) = self.written()?;
         let mut flags = self.flags.clone();
+        // A fault of one option of TLS makes the others look wrong, wherever they are written.
+        let mut faulty = mistakes.iter().filter_map(ConfigError::path);
+        if let Some(field) = faulty.find(|field| is_of_tls(field)) {
+            written = written.without(field).unwrap_or(written);
+            flags.take_tls();
+        }
         loop {
             let error = match with_flags(&flags, written.clone()) {
                 Ok(options) => match options.resolve(machine) {
@@ -377,6 +383,14 @@ mod tests {
                 .any(|mistake| mistake.contains("tls-certificate"))
         );
         assert!(found.iter().any(|mistake| mistake.contains("shards")));
+        // An option that cannot be read, in another place than those that need it.
+        sources.variables = vec![("MYRIAD_TLS_CLIENT_CA".into(), "/nowhere".into())];
+        sources
+            .variables
+            .push(("MYRIAD_TLS_ACME_HTTP".into(), ":99999".into()));
+        let found = mistakes(&sources);
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found[0].contains("TLS_ACME_HTTP"), "{found:#?}");
         // Where everything stands on the command line, nothing is left in the file to take away.
         sources.file = None;
         sources.flags.tls_certificate = Some("/nowhere.pem".into());

@@ -1,11 +1,8 @@
 //! TLS of the server's own port.
 
 use super::{ConfigError, Options, refuse};
-use crate::tls::{
-    ClientAuth, ClientUser, LoadFault, MinVersion, PairFiles, Shown, Sources, TlsSettings,
-};
+use crate::tls::{ClientAuth, ClientUser, LoadFault, MinVersion, PairFiles, Sources, TlsSettings};
 use serde::Deserialize;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,6 +94,15 @@ impl Options {
         let advice = "needs tls-listen, the address at which clients speak TLS";
         if let Some(word) = self.client_user_word() {
             return Err(refuse("tls-client-user", format!("{word:?}"), advice));
+        }
+        let words = [
+            ("tls-client-auth", &self.tls_client_auth, "none"),
+            ("tls-min-version", &self.tls_min_version, "1.2"),
+        ];
+        for (name, word, standard) in words {
+            if let Some(word) = word.as_ref().filter(|word| *word != standard) {
+                return Err(refuse(name, format!("{word:?}"), advice));
+            }
         }
         let tables = self.tls.as_ref().map_or(&[][..], |tls| &tls.certificates);
         let written = [
@@ -233,14 +239,7 @@ impl Options {
     /// What somebody who reads the log should know about TLS.
     pub(super) fn tls_remarks(&self, tls: Option<&TlsSettings>) -> Vec<String> {
         let Some(tls) = tls else { return Vec::new() };
-        let certificates = &tls.loaded.certificates;
-        let each = certificates.iter().flat_map(|shown| {
-            let path = shown.path.display();
-            let remarks = shown.remarks.iter();
-            remarks.map(move |remark| format!("the certificate in {path}: {remark}"))
-        });
-        let mut remarks: Vec<_> = each.collect();
-        remarks.extend(shadowed_names(certificates));
+        let mut remarks = tls.loaded.remarks();
         if self.tls_ticket_keys.is_some() && tls.sources.client_auth != ClientAuth::None {
             remarks.push(
                 "tls-ticket-keys has no effect beside tls-client-ca: clients show their certificate in a full handshake each time; remove tls-ticket-keys".to_owned(),
@@ -250,35 +249,12 @@ impl Options {
     }
 }
 
-/// Pairs of certificates that have names in common. Clients that ask for such a name get the first one.
-fn shadowed_names(certificates: &[Shown]) -> Vec<String> {
-    let mut first_of = HashMap::new();
-    let mut remarks = Vec::new();
-    for shown in certificates {
-        let mut shared = shown.names.iter().filter_map(|name| {
-            let first: &Shown = first_of.entry(name.to_ascii_lowercase()).or_insert(shown);
-            (first.path != shown.path).then_some((first, name))
-        });
-        let Some((first, name)) = shared.next() else {
-            continue;
-        };
-        let others = match shared.count() {
-            0 => String::new(),
-            count => format!(" and {count} others"),
-        };
-        remarks.push(format!(
-            "the certificates in {} and {} both have the name {name}{others}: clients that ask for it get the first one; remove the one that you do not want",
-            first.path.display(),
-            shown.path.display()
-        ));
-    }
-    remarks
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{Machine, Options};
-    use rcgen::{CertificateParams, CustomExtension, DnType, Issuer, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
+    };
     use std::fs;
     use std::path::{Path, PathBuf};
 

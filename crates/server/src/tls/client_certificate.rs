@@ -1,5 +1,6 @@
 //! Judges certificates of clients as rustls does, and says whose they are where they are refused.
 
+use super::words::one_line;
 use myriad_tls_stage::note_certificate;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -10,8 +11,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Name;
 
-/// Characters of a name in the log. A certificate may have one of 60 KB.
-const NAME_CHARS_MAX: usize = 200;
+/// Bytes of a name in the log. A certificate may have one of 60 KB.
+const NAME_BYTES_MAX: usize = 200;
 
 /// A verifier that notes the subject and the issuer of each certificate that it refuses.
 #[derive(Debug)]
@@ -80,10 +81,8 @@ fn whose(der: &[u8]) -> String {
 
 /// Quoted with escapes: a name may hold line feeds.
 fn shown(name: &X509Name<'_>) -> String {
-    let name = name.to_string();
-    let cut: String = name.chars().take(NAME_CHARS_MAX).collect();
-    let more = if cut.len() < name.len() { "..." } else { "" };
-    format!("{cut:?}{more}")
+    let name = one_line(&name.to_string(), NAME_BYTES_MAX);
+    format!("\"{}\"", name.replace('"', "\\\""))
 }
 
 #[cfg(test)]
@@ -103,9 +102,11 @@ mod tests {
     fn a_name_has_one_line_and_is_cut() {
         let two_lines = named("a\nb");
         assert!(two_lines.contains(r#""CN=a\nb""#), "{two_lines}");
-        let long = named(&"x".repeat(10_000));
-        assert!(long.contains("x\"..."), "{long}");
-        assert!(long.len() < 3 * NAME_CHARS_MAX, "{}", long.len());
+        for letter in ["x", "\u{1}", "\""] {
+            let long = named(&letter.repeat(10_000));
+            assert!(long.contains("...\""), "{long}");
+            assert!(long.len() < 5 * NAME_BYTES_MAX, "{}", long.len());
+        }
     }
 
     #[test]

@@ -3,13 +3,13 @@
 //! inotify sees files that change, but not the symbolic link some folders above that Kubernetes replaces. So the server looks at the
 //! files, which costs a few system calls.
 
-use super::{Loaded, Running, Shown, Sources};
+use super::{LoadFault, Loaded, Running, Shown, Sources};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often files are looked at. A change counts when it has stood for one look: a pair is written one file after the other.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ pub(super) struct Mark {
     inode: u64,
     length: u64,
     changed: (i64, i64),
+    /// Of its owner and rights as well: a file may become readable.
+    status_changed: (i64, i64),
 }
 
 impl Mark {
@@ -36,6 +38,7 @@ impl Mark {
             inode: metadata.ino(),
             length: metadata.len(),
             changed: (metadata.mtime(), metadata.mtime_nsec()),
+            status_changed: (metadata.ctime(), metadata.ctime_nsec()),
         })
     }
 }
@@ -47,12 +50,21 @@ pub(super) fn marks(sources: &Sources) -> Marks {
     sources.paths().map(|path| Mark::of(&path)).collect()
 }
 
+/// Files that could not be used, and when they were read.
+struct Refused {
+    marks: Marks,
+    fault: LoadFault,
+    at: Instant,
+}
+
+/// Files that could not be used are read again after this time, although they have not changed: a read may fail for other reasons.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// Takes certificates that change on the disk, for as long as the server runs.
 pub(crate) async fn follow(running: Running) {
     let (sources, shown) = (&running.sources, &running.loaded);
     let mut seen = Marks::new();
-    // What could not be used is not read again until it changes.
-    let mut refused = Marks::new();
+    let mut refused: Option<Refused> = None;
     let mut warned_at = None;
     loop {
         warned_at = warn_of_end(&shown.load(), warned_at);
@@ -62,7 +74,15 @@ pub(crate) async fn follow(running: Running) {
             continue;
         };
         let last = std::mem::replace(&mut seen, now);
-        if seen != last || seen == shown.load().marks || seen == refused {
+        if seen == shown.load().marks {
+            if refused.take().is_some() {
+                running.is_in_force.store(true, Relaxed);
+                tracing::info!("TLS: files are as before: {}", sentence(&shown.load()));
+            }
+            continue;
+        }
+        let is_known = |it: &Refused| it.marks == seen && it.at.elapsed() < RETRY_AFTER;
+        if seen != last || refused.as_ref().is_some_and(is_known) {
             continue;
         }
         let Some(loaded) = blocking(&followed, Sources::load).await else {
@@ -70,15 +90,29 @@ pub(crate) async fn follow(running: Running) {
         };
         // A reload came meanwhile. It has read the files itself, with other options.
         if !Arc::ptr_eq(&followed, &sources.load_full()) {
+            refused = None;
             continue;
         }
-        if let Err(fault) = loaded.map(|loaded| take(&running, loaded)) {
-            refused.clone_from(&seen);
-            running.is_in_force.store(false, Relaxed);
-            tracing::error!(
-                "TLS: files have changed and cannot be used; those before stay: {fault}"
-            );
-        }
+        refused = match loaded {
+            Ok(loaded) => {
+                take(&running, loaded);
+                None
+            }
+            Err(fault) => {
+                let is_said = refused.is_some_and(|it| it.fault == fault && it.marks == seen);
+                if !is_said {
+                    tracing::error!(
+                        "TLS: files have changed and cannot be used; those before stay: {fault}"
+                    );
+                }
+                running.is_in_force.store(false, Relaxed);
+                Some(Refused {
+                    marks: seen.clone(),
+                    fault,
+                    at: Instant::now(),
+                })
+            }
+        };
     }
 }
 
@@ -105,8 +139,14 @@ pub(super) async fn blocking<T: Send + 'static>(
 /// Puts certificates that have changed in force. Handshakes that begin from now on use them.
 pub(super) fn take(running: &Running, loaded: Loaded) {
     tracing::info!("TLS: files have changed: {}", sentence(&loaded));
+    for remark in loaded.remarks() {
+        tracing::warn!("{remark}");
+    }
     running.take(Arc::new(loaded));
 }
+
+/// Names of a certificate in one line.
+const NAMES_MAX: usize = 10;
 
 /// One line for all certificates: names, and days that are left.
 pub(crate) fn sentence(loaded: &Loaded) -> String {
@@ -114,6 +154,10 @@ pub(crate) fn sentence(loaded: &Loaded) -> String {
     let each = loaded.certificates.iter().map(|shown| {
         let names = match &*shown.names {
             [] => "no name".to_owned(),
+            [first @ .., _] if first.len() >= NAMES_MAX => {
+                let others = names.len() - NAMES_MAX;
+                format!("{} and {others} others", names[..NAMES_MAX].join(", "))
+            }
             names => names.join(", "),
         };
         let left = (shown.expires_at - now).max(0);

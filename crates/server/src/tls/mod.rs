@@ -11,6 +11,7 @@ mod pair;
 mod resolver;
 mod shown;
 mod tickets;
+mod words;
 
 pub(crate) use acme::{AcmeSettings, Orders, begin_answers, begin_renewal, read_ca};
 pub(crate) use client_user::ClientUser;
@@ -29,6 +30,7 @@ use resolver::ByName;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -103,6 +105,8 @@ pub(crate) struct Loaded {
     pub(crate) certificates: Vec<Shown>,
     /// Names that an authority has been asked about, or will be: there is no certificate for them.
     pub(crate) awaited: Vec<String>,
+    /// What is odd about the rest of the files, but no reason to refuse them.
+    remarks: Vec<String>,
     /// Of the files, just before they were read.
     marks: Marks,
 }
@@ -181,7 +185,8 @@ impl Sources {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(|error| ours(&error))?;
-        let verifier = self.client_roots()?.map(|roots| {
+        let mut remarks = Vec::new();
+        let verifier = self.client_roots(&mut remarks)?.map(|roots| {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match self.client_auth {
                 ClientAuth::Required => verifier,
@@ -226,6 +231,7 @@ impl Sources {
             offer: Arc::new(offer),
             certificates,
             awaited,
+            remarks,
             marks,
         })
     }
@@ -249,15 +255,29 @@ impl Sources {
         }
     }
 
-    /// Who signs the certificates of clients; none if nobody is asked for one.
-    fn client_roots(&self) -> Result<Option<RootCertStore>, LoadFault> {
-        let path = match (&self.client_ca, self.client_auth) {
-            (Some(path), ClientAuth::Optional | ClientAuth::Required) => path,
-            _ => return Ok(None),
+    /// Who signs the certificates of clients; none if nobody is asked for one. Remarks go to `remarks`.
+    fn client_roots(&self, remarks: &mut Vec<String>) -> Result<Option<RootCertStore>, LoadFault> {
+        let Some(path) = &self.client_ca else {
+            return Ok(None);
         };
+        if self.client_auth == ClientAuth::None {
+            remarks.push(
+                "tls-client-ca has no effect beside tls-client-auth = \"none\": nobody is asked for a certificate".into(),
+            );
+            return Ok(None);
+        }
         let field = "tls-client-ca";
         let mut roots = RootCertStore::empty();
         for certificate in pair::read_certificates(field, path)? {
+            let authority = pair::check_authority(&certificate);
+            let authority = authority.map_err(|advice| LoadFault::new(field, path, advice))?;
+            if authority.has_ended {
+                remarks.push(format!(
+                    "tls-client-ca: the CA {} in {} has expired: take it out, with those whom it signed",
+                    authority.name,
+                    path.display()
+                ));
+            }
             let added = roots.add(certificate);
             added.map_err(|error| {
                 let advice = format!("holds a certificate that can sign no other one ({error})");
@@ -277,6 +297,46 @@ impl Sources {
             .chain(self.ticket_keys.clone())
             .chain(ordered)
     }
+}
+
+impl Loaded {
+    /// What somebody who reads the log should know about the files.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let each = self.certificates.iter().flat_map(|shown| {
+            let path = shown.path.display();
+            let remarks = shown.remarks.iter();
+            remarks.map(move |remark| format!("the certificate in {path}: {remark}"))
+        });
+        let mut remarks: Vec<_> = each.collect();
+        remarks.extend(shadowed_names(&self.certificates));
+        remarks.extend(self.remarks.iter().cloned());
+        remarks
+    }
+}
+
+/// Pairs of certificates that have names in common. Clients that ask for such a name get the first one.
+fn shadowed_names(certificates: &[Shown]) -> Vec<String> {
+    let mut first_of = HashMap::new();
+    let mut remarks = Vec::new();
+    for shown in certificates {
+        let mut shared = shown.names.iter().filter_map(|name| {
+            let first: &Shown = first_of.entry(name.to_ascii_lowercase()).or_insert(shown);
+            (first.path != shown.path).then_some((first, name))
+        });
+        let Some((first, name)) = shared.next() else {
+            continue;
+        };
+        let others = match shared.count() {
+            0 => String::new(),
+            count => format!(" and {count} others"),
+        };
+        remarks.push(format!(
+            "the certificates in {} and {} both have the name {name}{others}: clients that ask for it get the first one; remove the one that you do not want",
+            first.path.display(),
+            shown.path.display()
+        ));
+    }
+    remarks
 }
 
 /// Gives a configuration what the stage needs of each, and the one protocol that its clients may speak.

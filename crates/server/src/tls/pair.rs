@@ -1,9 +1,10 @@
 //! A certificate and its key: read, and checked for what would fail in a client's hands.
 
+use super::words::one_line;
 use super::{LoadFault, PairFiles, Shown};
 use rustix::fs::OFlags;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fs::OpenOptions;
@@ -18,10 +19,13 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
-use x509_parser::x509::SubjectPublicKeyInfo;
+use x509_parser::x509::{SubjectPublicKeyInfo, X509Name, X509Version};
 
 /// Bytes of a file with certificates. All CAs that a browser trusts are 200 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of a name. That of a host has 253 at most.
+const NAME_BYTES_MAX: usize = 256;
 
 /// A certificate that can be shown to clients.
 #[derive(Debug)]
@@ -81,7 +85,12 @@ pub(super) fn read_certificates(
         LoadFault::new(
             field,
             path,
-            format!("is no PEM file with certificates ({error})"),
+            match error {
+                pem::Error::MissingSectionEnd { .. } => {
+                    "ends in the middle of a certificate: write the whole file".to_owned()
+                }
+                error => format!("is no PEM file with certificates ({error})"),
+            },
         )
     })?;
     if chain.is_empty() {
@@ -89,6 +98,27 @@ pub(super) fn read_certificates(
         return Err(LoadFault::new(field, path, advice));
     }
     Ok(chain)
+}
+
+/// Why a certificate may not stand among the CAs of clients: whoever has its key could sign others.
+///
+/// Without this check webpki takes any certificate that it is given as a root. Certificates of version 1 do not say what they are for.
+pub(super) fn check_authority(der: &[u8]) -> Result<Authority, String> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
+    let name = shown(certificate.subject());
+    if certificate.version() != X509Version::V1 && !certificate.is_ca() {
+        return Err(format!(
+            "holds the certificate of {name}, which is no CA: name the CA that signed it"
+        ));
+    }
+    let has_ended = certificate.validity().not_after.timestamp() <= now();
+    Ok(Authority { name, has_ended })
+}
+
+/// What is to be known about a CA of clients.
+pub(super) struct Authority {
+    pub(super) name: String,
+    pub(super) has_ended: bool,
 }
 
 pub(super) fn read(field: &str, path: &Path) -> Result<Vec<u8>, LoadFault> {
@@ -145,6 +175,11 @@ fn check_chain(
         parsed.push(certificate);
     }
     let own = &parsed[0];
+    if own.version() != X509Version::V3 {
+        return Err(fault(
+            "is an X.509 certificate of version 1, which clients refuse: sign it again with extensions (openssl x509 -req -extfile FILE, with subjectAltName=DNS:NAME in it)".into(),
+        ));
+    }
     let validity = own.validity();
     let expires_at = validity.not_after.timestamp();
     if expires_at <= now() {
@@ -153,17 +188,48 @@ fn check_chain(
             validity.not_after
         )));
     }
-    for (nth, pair) in (1..).zip(parsed.windows(2)) {
+    check_order(&parsed).map_err(fault)?;
+    let signs_slowly = signs_slowly(own.public_key()).map_err(fault)?;
+    let names = names(own);
+    let shown = Shown {
+        remarks: remarks(&parsed, &names),
+        names,
+        begins_at: validity.not_before.timestamp(),
+        expires_at,
+        is_renewed: false,
+        path: path.to_owned(),
+    };
+    Ok((shown, signs_slowly))
+}
+
+/// A name of a certificate, which others may have written.
+fn shown(name: &X509Name<'_>) -> String {
+    one_line(&name.to_string(), NAME_BYTES_MAX)
+}
+
+/// Checks that each certificate signs the one before.
+///
+/// # Errors
+/// The first place where it does not: what to do.
+fn check_order(chain: &[X509Certificate<'_>]) -> Result<(), String> {
+    for (nth, pair) in (1..).zip(chain.windows(2)) {
         if pair[0].issuer() != pair[1].subject() {
-            return Err(fault(format!(
+            return Err(format!(
                 "is out of order: certificate {nth} ({}) is signed by {}, and certificate {} is {}; put the server's own certificate first, then the one that signs it, and so on",
-                pair[0].subject(),
-                pair[0].issuer(),
+                shown(pair[0].subject()),
+                shown(pair[0].issuer()),
                 nth + 1,
-                pair[1].subject(),
-            )));
+                shown(pair[1].subject()),
+            ));
         }
     }
+    Ok(())
+}
+
+/// What is odd about the first certificate of a chain, but no reason to refuse it.
+fn remarks(chain: &[X509Certificate<'_>], names: &[String]) -> Vec<String> {
+    let own = &chain[0];
+    let validity = own.validity();
     let mut remarks = Vec::new();
     if validity.not_before.timestamp() > now() {
         remarks.push(format!(
@@ -171,27 +237,26 @@ fn check_chain(
             validity.not_before
         ));
     }
-    let names = names(own);
     if names.is_empty() {
         remarks.push(
             "it names no host, and clients look for one: add subject alternative names".into(),
         );
     }
-    if let Some(issuer) = missing_issuer(&parsed) {
+    if own.is_ca() {
+        remarks.push("it is one of a CA, so some clients refuse it: make it with basicConstraints=critical,CA:FALSE".into());
+    }
+    if let Ok(Some(usage)) = own.extended_key_usage()
+        && !usage.value.server_auth
+        && !usage.value.any
+    {
+        remarks.push("it is not made for servers (extended key usage), so clients refuse it: ask for one with serverAuth".into());
+    }
+    if let Some(issuer) = missing_issuer(chain) {
         remarks.push(format!(
             "it is alone in its file: many clients refuse it without the certificate of its issuer, {issuer}; name the file with the whole chain (certbot calls it fullchain.pem)"
         ));
     }
-    let signs_slowly = signs_slowly(own.public_key()).map_err(fault)?;
-    let shown = Shown {
-        names,
-        begins_at: validity.not_before.timestamp(),
-        expires_at,
-        is_renewed: false,
-        path: path.to_owned(),
-        remarks,
-    };
-    Ok((shown, signs_slowly))
+    remarks
 }
 
 /// Bits of a key of P-256.
@@ -236,7 +301,7 @@ fn missing_issuer(chain: &[X509Certificate<'_>]) -> Option<String> {
                 }
                 _ => false,
             });
-    (is_elsewhere && own.issuer() != own.subject()).then(|| own.issuer().to_string())
+    (is_elsewhere && own.issuer() != own.subject()).then(|| shown(own.issuer()))
 }
 
 /// Hosts and addresses among a certificate's alternative names. Clients ignore its common name (RFC 9110, section 4.3.4).
@@ -246,7 +311,7 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     };
     let names = extension.value.general_names.iter();
     let names = names.filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::DNSName(name) => Some(one_line(name, NAME_BYTES_MAX)),
         GeneralName::IPAddress(bytes) => match *bytes {
             [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d]).to_string()),
             bytes => {

@@ -333,6 +333,18 @@ on_both_drivers! {
         drop(strangers);
     }
 
+    fn a_certificate_of_a_client_is_no_ca(driver) {
+        let folder = Folder::new("no-ca", driver);
+        folder.issue("own", "push.example");
+        folder.issue("client", "device.example");
+        let options = Options {
+            tls_client_ca: Some(folder.file("client.pem")),
+            ..folder.options(driver)
+        };
+        let refused = options.resolve(&Machine::here()).expect_err("no CA").to_string();
+        assert!(refused.contains("tls-client-ca") && refused.contains("is no CA"), "{refused}");
+    }
+
     fn keys_of_every_kind_sign(driver) {
         for (name, algorithm) in [("p384", &PKCS_ECDSA_P384_SHA384), ("rsa", &PKCS_RSA_SHA256)] {
             let folder = Folder::new(name, driver);

@@ -76,7 +76,7 @@ pub(in super::super) const SERVER: &[Group] = &[
                 Text,
                 "none: each server makes its own, and another pair every six hours",
                 "/etc/myriad/tls/tickets",
-                "A file with keys of session tickets, so that clients resume at any node: 32 bytes in base64 a line, the newest first.",
+                "A file with keys of session tickets, so that clients resume at any node: 32 bytes in base64 a line; the first line makes tickets.",
             ),
             Described::new(
                 "tls-acme",

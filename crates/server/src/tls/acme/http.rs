@@ -81,10 +81,7 @@ impl Client {
         let answer = answer.map_err(|error| Error::Other(unreachable(&error).into()))?;
         let url = answer.url().clone();
         let answer = hyper::Response::from(answer);
-        if matches!(
-            answer.status(),
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-        ) {
+        if !answer.status().is_success() {
             let value = answer.headers().get(header::RETRY_AFTER);
             if let Some(wait) = value.and_then(|value| wait(value.to_str().ok()?)) {
                 *self.retry_after() = Some(wait);
@@ -125,6 +122,9 @@ fn refused(url: &reqwest::Url, status: StatusCode) -> Option<Error> {
 fn unreachable(error: &reqwest::Error) -> String {
     let host = error.url().and_then(reqwest::Url::host_str);
     let host = host.unwrap_or("the authority");
+    if error.is_timeout() && !error.is_connect() {
+        return format!("{host} did not answer for {} s", TIMEOUT.as_secs());
+    }
     format!(
         "{host} cannot be reached: {}",
         crate::proxy::innermost(error)
@@ -133,7 +133,9 @@ fn unreachable(error: &reqwest::Error) -> String {
 
 /// What `Retry-After` says (RFC 9110, section 10.2.3).
 fn wait(value: &str) -> Option<Duration> {
-    if let Ok(seconds) = value.trim().parse() {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        let seconds = value.parse().unwrap_or(u64::MAX);
         return Some(Duration::from_secs(seconds));
     }
     let at = httpdate::parse_http_date(value).ok()?;
@@ -181,6 +183,7 @@ mod tests {
     #[test]
     fn retry_after_is_a_time_or_a_date() {
         assert_eq!(wait("120"), Some(Duration::from_secs(120)));
+        assert_eq!(wait(&"9".repeat(30)), Some(Duration::from_secs(u64::MAX)));
         assert_eq!(wait("soon"), None);
         assert_eq!(wait("Fri, 31 Dec 1999 23:59:59 GMT"), Some(Duration::ZERO));
         let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3_600));

@@ -1,7 +1,9 @@
 //! One order: the authority asks whether each name is ours, and then signs.
 
+use super::super::words::one_line;
 use super::challenges::{Challenges, Ready};
 use super::{AcmeSettings, name_of};
+use http_body_util::LengthLimitError;
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeHandle, ChallengeType, Error, Identifier, NewOrder,
     Order, OrderStatus, Problem, RetryPolicy,
@@ -18,6 +20,9 @@ pub(super) struct Issued {
     /// PEM.
     pub(super) key: String,
 }
+
+/// Bytes of these words in the log.
+const WORDS_BYTES_MAX: usize = 1_000;
 
 /// Why an order failed, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +43,8 @@ impl fmt::Display for Fault {
         | Self::NoAccount(why)
         | Self::Unreachable(why)
         | Self::Unsaved(why)) = self;
-        formatter.write_str(why)
+        // An authority writes what it likes.
+        formatter.write_str(&one_line(why, WORDS_BYTES_MAX))
     }
 }
 
@@ -55,6 +61,9 @@ impl From<Error> for Fault {
             Error::Timeout(_) => Self::Refused("the authority did not decide in time".into()),
             Error::Json(error) => {
                 Self::Unreachable(format!("the authority's answer is not of ACME: {error}"))
+            }
+            Error::Other(error) if error.is::<LengthLimitError>() => {
+                Self::Unreachable("an answer of the authority has more than 1 MiB".into())
             }
             Error::Other(error) => Self::Unreachable(error.to_string()),
             error => Self::Refused(error.to_string()),
