@@ -250,8 +250,8 @@ impl Hub {
     /// When the ping after one at `pinged_at` is due: an interval later, or up to [`CATCH_UP`] of an interval sooner, so that a connection
     /// comes back to its phase.
     ///
-    /// Pings that a busy shard sent late together would otherwise stay together in all later intervals. To come back at once was tried, and is
-    /// worse: where pings alone keep a machine busy, their lateness is what lets it recover.
+    /// Pings that a busy shard sent late together would otherwise stay together in all later intervals. They do not come back at once: where
+    /// pings alone keep a machine busy, their lateness is what lets it recover (`docs/adr/0012-neighbours-ping-together.md`).
     pub(crate) fn next_ping(&self, index: u32, pinged_at: Tick) -> Tick {
         let interval = self.timing.ping_interval;
         let late = self.past_phase(index, pinged_at);
