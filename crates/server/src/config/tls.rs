@@ -394,11 +394,19 @@ mod tests {
         fs::write(&keys, "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n").expect("a file");
         let tickets = format!("tls-ticket-keys = {keys:?}");
         assert_eq!(folder.remarks(&["own"], &tickets), [""; 0]);
-        let ca = format!("{tickets}\ntls-client-ca = {:?}", folder.0.join("own.pem"));
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let authority = params.self_signed(&key).expect("a CA").pem();
+        let path = folder.0.join("ca.pem");
+        fs::write(&path, authority).expect("a file");
+        let ca = format!("{tickets}\ntls-client-ca = {path:?}");
         let remarks = folder.remarks(&["own"], &ca);
-        assert!(
-            remarks[0].starts_with("tls-ticket-keys has no effect"),
-            "{remarks:?}"
-        );
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(remarks[0].starts_with("tls-ticket-keys has no effect"));
+        let nobody = format!("tls-client-ca = {path:?}\ntls-client-auth = \"none\"");
+        let remarks = folder.remarks(&["own"], &nobody);
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(remarks[0].starts_with("tls-client-ca has no effect"));
     }
 }

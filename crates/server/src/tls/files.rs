@@ -154,7 +154,7 @@ pub(crate) fn sentence(loaded: &Loaded) -> String {
     let each = loaded.certificates.iter().map(|shown| {
         let names = match &*shown.names {
             [] => "no name".to_owned(),
-            [first @ .., _] if first.len() >= NAMES_MAX => {
+            names if names.len() > NAMES_MAX => {
                 let others = names.len() - NAMES_MAX;
                 format!("{} and {others} others", names[..NAMES_MAX].join(", "))
             }
