@@ -1,6 +1,6 @@
 //! Judges certificates of clients as rustls does, and says whose they are where they are refused.
 
-use super::words::one_line;
+use super::pair::shown;
 use myriad_tls_stage::note_certificate;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -73,16 +73,15 @@ fn whose(der: &[u8]) -> String {
     };
     format!(
         "the certificate of {}, issuer {}, valid until {}",
-        shown(certificate.subject()),
-        shown(certificate.issuer()),
+        quoted(certificate.subject()),
+        quoted(certificate.issuer()),
         certificate.validity().not_after,
     )
 }
 
 /// Quoted with escapes: a name may hold line feeds.
-fn shown(name: &X509Name<'_>) -> String {
-    let name = one_line(&name.to_string(), NAME_BYTES_MAX);
-    format!("\"{}\"", name.replace('"', "\\\""))
+fn quoted(name: &X509Name<'_>) -> String {
+    format!("\"{}\"", shown(name, NAME_BYTES_MAX).replace('"', "\\\""))
 }
 
 #[cfg(test)]

@@ -85,14 +85,10 @@ pub(crate) async fn follow(running: Running) {
         if seen != last || refused.as_ref().is_some_and(is_known) {
             continue;
         }
-        let Some(loaded) = blocking(&followed, Sources::load).await else {
-            continue;
-        };
-        // A reload came meanwhile. It has read the files itself, with other options.
-        if !Arc::ptr_eq(&followed, &sources.load_full()) {
+        let Some(loaded) = load(&running, &followed).await else {
             refused = None;
             continue;
-        }
+        };
         refused = match loaded {
             Ok(loaded) => {
                 take(&running, loaded);
@@ -134,6 +130,16 @@ pub(super) async fn blocking<T: Send + 'static>(
         LOOK_MAX.as_secs()
     );
     looked.await.ok()
+}
+
+/// Reads the files that `followed` names. None if a reload came meanwhile, which has read them itself, with other options.
+pub(super) async fn load(
+    running: &Running,
+    followed: &Arc<Sources>,
+) -> Option<Result<Loaded, LoadFault>> {
+    let loaded = blocking(followed, Sources::load).await;
+    let is_followed = Arc::ptr_eq(followed, &running.sources.load_full());
+    loaded.filter(|_| is_followed)
 }
 
 /// Puts certificates that have changed in force. Handshakes that begin from now on use them.

@@ -105,7 +105,7 @@ pub(super) fn read_certificates(
 /// Without this check webpki takes any certificate that it is given as a root. Certificates of version 1 do not say what they are for.
 pub(super) fn check_authority(der: &[u8]) -> Result<Authority, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
-    let name = shown(certificate.subject());
+    let name = shown(certificate.subject(), NAME_BYTES_MAX);
     if certificate.version() != X509Version::V1 && !certificate.is_ca() {
         return Err(format!(
             "holds the certificate of {name}, which is no CA: name the CA that signed it"
@@ -202,9 +202,9 @@ fn check_chain(
     Ok((shown, signs_slowly))
 }
 
-/// A name of a certificate, which others may have written.
-fn shown(name: &X509Name<'_>) -> String {
-    one_line(&name.to_string(), NAME_BYTES_MAX)
+/// A name of a certificate, for one line. Others may have written it.
+pub(super) fn shown(name: &X509Name<'_>, bytes_max: usize) -> String {
+    one_line(&name.to_string(), bytes_max)
 }
 
 /// Checks that each certificate signs the one before.
@@ -216,10 +216,10 @@ fn check_order(chain: &[X509Certificate<'_>]) -> Result<(), String> {
         if pair[0].issuer() != pair[1].subject() {
             return Err(format!(
                 "is out of order: certificate {nth} ({}) is signed by {}, and certificate {} is {}; put the server's own certificate first, then the one that signs it, and so on",
-                shown(pair[0].subject()),
-                shown(pair[0].issuer()),
+                shown(pair[0].subject(), NAME_BYTES_MAX),
+                shown(pair[0].issuer(), NAME_BYTES_MAX),
                 nth + 1,
-                shown(pair[1].subject()),
+                shown(pair[1].subject(), NAME_BYTES_MAX),
             ));
         }
     }
@@ -301,7 +301,7 @@ fn missing_issuer(chain: &[X509Certificate<'_>]) -> Option<String> {
                 }
                 _ => false,
             });
-    (is_elsewhere && own.issuer() != own.subject()).then(|| shown(own.issuer()))
+    (is_elsewhere && own.issuer() != own.subject()).then(|| shown(own.issuer(), NAME_BYTES_MAX))
 }
 
 /// Hosts and addresses among a certificate's alternative names. Clients ignore its common name (RFC 9110, section 4.3.4).

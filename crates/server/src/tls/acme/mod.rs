@@ -15,8 +15,8 @@ mod schedule;
 
 pub(super) use challenges::CHALLENGES;
 
-use super::files::{blocking, marks, take};
-use super::{LoadFault, Loaded, PairFiles, Running, Sources, pair};
+use super::files::{blocking, load, marks, take};
+use super::{LoadFault, Loaded, PairFiles, Running, pair};
 use crate::error::ServerError;
 use crate::shards::{random_bits, refusal};
 use cache::{Cache, Lock};
@@ -313,12 +313,7 @@ impl Renewal {
         if now == self.running.loaded.load().marks {
             return;
         }
-        let loaded = blocking(&sources, Sources::load).await;
-        // A reload that came meanwhile has read the files itself.
-        if !Arc::ptr_eq(&sources, &self.running.sources.load_full()) {
-            return;
-        }
-        match loaded {
+        match load(&self.running, &sources).await {
             Some(Ok(loaded)) => take(&self.running, loaded),
             Some(Err(fault)) => {
                 tracing::error!("TLS: certificates cannot be used; those before stay: {fault}");
