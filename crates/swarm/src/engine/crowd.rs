@@ -70,6 +70,8 @@ pub(super) struct World {
     pub(super) http: Option<Box<HttpTerminals>>,
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
+    /// The last look at the sockets left some unread.
+    pub(super) has_unread_input: bool,
     /// Which refusals of the server have been kept, and by whom.
     pub(super) refusals: Refusals,
     pub(super) heartbeat: Option<Heartbeat>,
@@ -178,6 +180,7 @@ impl<R: Reactor> Crowd<R> {
             http: HttpTerminals::new(&plan, part.count),
             outbox: Outbox::default(),
             opening: Opening::new(&plan, part, now),
+            has_unread_input: false,
             refusals: Refusals::default(),
             heartbeat,
             churn: Churn::new(&plan, part),
@@ -234,7 +237,13 @@ impl<R: Reactor> Crowd<R> {
 
         // The arrival time of the whole batch: after it was received, before any of it is looked at.
         let arrived = clock.now();
-        let Completions { list, buffer, .. } = completions;
+        let Completions {
+            list,
+            buffer,
+            input_pending,
+            ..
+        } = completions;
+        world.has_unread_input = *input_pending;
         let busy = !list.is_empty();
         for completion in list.drain(..) {
             world.handle(reactor, completion, buffer, arrived);

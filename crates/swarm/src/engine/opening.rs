@@ -20,6 +20,10 @@ use std::time::Duration;
 /// Connections begun in one turn, so that answers are handled in between.
 const CONNECTS_PER_TURN: u32 = 256;
 
+/// The same while the last look at the sockets left some unread. Those who are connected come first: a crowd that connects on while pongs
+/// wait falls behind for good, and loses clients that a server gives up.
+const CONNECTS_BESIDE_INPUT: u32 = 8;
+
 /// The subprotocol that asks for protobuf. Clients that speak JSON offer none.
 pub(super) const PROTOBUF_OFFER: (&str, &str) = ("sec-websocket-protocol", "centrifuge-protobuf");
 
@@ -185,7 +189,11 @@ impl World {
             .window
             .size()
             .saturating_sub(self.opening.under_way);
-        let mut budget = room.min(CONNECTS_PER_TURN);
+        let most = match self.has_unread_input {
+            true => CONNECTS_BESIDE_INPUT,
+            false => CONNECTS_PER_TURN,
+        };
+        let mut budget = room.min(most);
         while budget > 0
             && let Some(&Reverse((due, index))) = self.opening.retries.peek()
             && due <= now
