@@ -175,7 +175,7 @@ impl World {
 
     fn step(&mut self) {
         self.serve_all();
-        if self.prng.one_in(12) {
+        if self.prng.one_in(12) && self.may_publish() {
             self.publish();
         }
         if !self.peers.is_empty() {
@@ -192,6 +192,12 @@ impl World {
             self.prng.below(40)
         };
         self.run.pass(jump as u64);
+    }
+
+    /// A run publishes nothing while its crowd is still connecting. The simulation does, where nobody stalls: a stall counts
+    /// every publication that is on its way for the whole crowd.
+    fn may_publish(&self) -> bool {
+        self.run.holds() || !self.has_incident(What::is_unwell)
     }
 
     /// Takes turns for so many milliseconds, one a millisecond.
