@@ -447,7 +447,7 @@ ROWS = [
         "341 B, 256 B more than a plain one", every("tls", user_bytes), 341, shown=byte_count),
     Row("tls-1m-crowd", "tls-1m", "user space of a `wss://` client of the crowd, at 1M",
         "320 B", every("tls", crowd_bytes), 320, shown=byte_count),
-    Row("tls-1m-lost", "tls-1m", "1M `wss://` clients held and pinged for ten minutes: connections, pushes and the order of pushes lost",
+    Row("tls-1m-lost", "tls-1m", "1M `wss://` clients held for ten minutes, pinged each 50 s: connections, pushes and the order of pushes lost",
         "0", every("tls", lost), 0, shown="{:,.0f}".format),
     Row("sessions-100k-setup", "sessions-100k", "JSON clients that connect and subscribe, 100k, both ends here, io_uring",
         "30,000/s", figure("centrifuge-json", setup_rate), 30_000, at_least=True, shown=per_second),
