@@ -53,6 +53,19 @@ def anchors(text):
     return {anchor for _, _, anchor in headings(text)} | set(ANCHOR.findall(prose(text)))
 
 
+def paragraphs(text):
+    """How many paragraphs and items of lists each section has, from the title on. A table is one paragraph; blocks of code are none."""
+    counts = []
+    for part in re.split(r"\n\s*\n|\n(?=#{1,6} )|\n(?= *(?:[*-]|\d+\.) )", prose(text)):
+        lines = part.strip().splitlines()
+        if lines and HEADING.match(lines[0]):
+            counts.append(0)
+            lines = lines[1:]
+        if lines and counts:
+            counts[-1] += 1
+    return counts
+
+
 def rows(text):
     """The cells of each row of each table, heads included."""
     found = []

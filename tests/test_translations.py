@@ -17,7 +17,6 @@ import sys
 import unittest
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import pages
 from pages import ROOT
@@ -27,6 +26,8 @@ FOLLOWS = re.compile(r"<!-- follows (\S+) ([0-9a-f]{12}) -->\n")
 GLOSSARY = "docs/zh/glossary.md"
 # A comment, or a docstring of one line, in the languages of the fenced blocks. What a program prints (`text`, or no language) has none.
 COMMENT = re.compile(r'(?:^|(?<=\s))(?:(?:#|//)\s.*|"""[^"]*""")$')
+# The line of a page that leads to its other language.
+LANGUAGE = re.compile(r"^\[(?:English|中文)\]\([^)]*\)\n", re.M)
 # Of two characters or more: a small number may be a word in either language.
 NUMBER = re.compile(r"\d+[.,]?\d+(?:[.,]\d+)*")
 
@@ -38,7 +39,7 @@ class Page:
     path: str
     text: str
     english: str
-    hash: str
+    digest: str
 
 
 def translations():
@@ -66,12 +67,12 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def commit_with(english, hash):
+def commit_with(english, digest):
     """The newest commit in which the English page has this hash, or None, as in a clone without its history."""
-    for commit in git("log", "--format=%h", "--", english).split():
+    for commit in git("log", "--full-history", "--format=%h", "--", english).split():
         # A commit that removed the page has no text of it.
         shown = subprocess.run(["git", "show", f"{commit}:{english}"], cwd=ROOT, capture_output=True)
-        if shown.returncode == 0 and hashlib.sha256(shown.stdout).hexdigest()[:12] == hash:
+        if shown.returncode == 0 and hashlib.sha256(shown.stdout).hexdigest()[:12] == digest:
             return commit
     return None
 
@@ -80,23 +81,23 @@ def commit_with(english, hash):
 def followed(page):
     """The English text that a page follows, and whether that is the newest one. Without the history of an older text it is None."""
     newest = (ROOT / page.english).read_text()
-    if hash_of(newest) == page.hash:
+    if hash_of(newest) == page.digest:
         return newest, True
-    commit = commit_with(page.english, page.hash)
+    commit = commit_with(page.english, page.digest)
     return (git("show", f"{commit}:{page.english}") if commit else None), False
 
 
-def older_lines():
-    """Two lines for each page that is older than its English one: which, and what shows the change."""
-    for page in known_pages():
+def older_lines(among):
+    """Two lines for each of these pages that is older than its English one: which, and what shows the change."""
+    for page in among:
         if followed(page)[1]:
             continue
-        commit = commit_with(page.english, page.hash)
+        commit = commit_with(page.english, page.digest)
         yield f"{page.path} is older than {page.english}. What has changed since:"
         if commit:
             yield f"    git diff {commit} -- {page.english}"
         else:
-            yield f"    no commit here has the text {page.hash}: fetch the whole history, or read the page anew"
+            yield f"    no commit here has the text {page.digest}: fetch the whole history, or read the page anew"
 
 
 def code_lines(text):
@@ -125,6 +126,11 @@ def english_of(path):
     return re.sub(r"^docs/zh/", "docs/", re.sub(r"\.zh\.md$", ".md", path))
 
 
+def paragraphs(text):
+    """How many paragraphs and items each section has, without the line that leads to the other language."""
+    return pages.paragraphs(LANGUAGE.sub("", text))
+
+
 def numbers(text):
     """The numbers of the text. Code and links have been compared already."""
     return set(NUMBER.findall(re.sub(r"\]\([^)]*\)", "]", pages.CODE.sub("", pages.prose(text)))))
@@ -140,7 +146,7 @@ def compared(what, chinese, english):
 def differences(page, english):
     """Where a page does not say what this English text says, as far as a program can tell.
 
-    Words are not compared, and code may be repeated or not. A sentence that is lost without any code, number or link is not noticed.
+    Words are not compared, and code may be repeated or not. A sentence without code, number or link may be lost unnoticed.
     """
     yield from compared("the code", set(pages.codes(page.text)), set(pages.codes(english)))
     yield from compared("the line", code_lines(page.text), code_lines(english))
@@ -154,6 +160,22 @@ def differences(page, english):
     if ours != theirs:
         wrong = next((pair for pair in zip(ours, theirs) if pair[0] != pair[1]), (f"{len(ours)} headings", f"{len(theirs)}"))
         yield "has other headings: {}, and the English text {}".format(*wrong)
+    else:
+        names = ["the title", *(anchor for _, [anchor] in ours)]
+        for name, mine, its in zip(names, paragraphs(page.text), paragraphs(english), strict=True):
+            if mine != its:
+                yield f"has {mine} paragraphs and items below {name}, and the English text {its}"
+
+
+def tearDownModule():
+    # Older pages fail no test, so that a change of an English page needs nobody who writes Chinese. A release does: docs/testing.md.
+    print_older()
+
+
+def print_older():
+    lines = list(older_lines(known_pages()))
+    print("\n".join(lines) or "no Chinese page is older than its English one")
+    return bool(lines)
 
 
 class Translations(unittest.TestCase):
@@ -173,7 +195,7 @@ class Translations(unittest.TestCase):
             with self.subTest(page.path):
                 english, _ = followed(page)
                 if english is None:
-                    print(f"{page.path}: not compared, because no commit here has the text {page.hash} of {page.english}")
+                    print(f"{page.path}: not compared, because no commit here has the text {page.digest} of {page.english}")
                     continue
                 found = list(differences(page, english))
                 self.assertEqual(found, [], "\n" + "\n".join(f"{page.path} {line}" for line in found))
@@ -188,10 +210,6 @@ class Translations(unittest.TestCase):
                 back = [target for target, _ in pages.links(page.english, (ROOT / page.english).read_text())]
                 if page.english == "README.md":
                     self.assertIn(page.path, back)
-
-    def test_older_pages_are_named(self):
-        # They do not fail, so that a change of an English page needs nobody who writes Chinese. A release does: docs/testing.md.
-        print("\n".join(older_lines()) or "no Chinese page is older than its English one")
 
 
 class Comparison(unittest.TestCase):
@@ -225,6 +243,9 @@ class Comparison(unittest.TestCase):
         self.assertEqual(self.found("#c", "#d")[0], "lacks the link ('docs/b.md', 'c')")
         self.assertIn("has other headings", self.found("two-words", "two-word")[0])
         self.assertIn("has other headings", self.found("## 两", "### 两")[0])
+        self.assertEqual(
+            self.found("\n\n## 两", "\n\n另一段。\n\n## 两"), ["has 2 paragraphs and items below the title, and the English text 1"]
+        )
 
     def test_a_page_begins_with_what_it_follows(self):
         self.assertEqual(FOLLOWS.match(self.CHINESE).groups(), ("docs/a.md", "0123456789ab"))
@@ -239,13 +260,23 @@ class Comparison(unittest.TestCase):
         found = commit_with("README.md", hash_of(old))
         self.assertEqual(git("show", f"{found}:README.md"), old)
         page = Page("README.zh.md", "", "README.md", hash_of(old))
-        self.assertEqual(followed(page)[0], old)
-        self.assertIsNone(commit_with("README.md", "0" * 12))
+        self.assertEqual(followed(page), (old, False))
+        self.assertEqual(
+            list(older_lines([page])),
+            ["README.zh.md is older than README.md. What has changed since:", f"    git diff {found} -- README.md"],
+        )
+
+    def test_a_page_of_the_newest_text_is_not_older_and_one_of_an_unknown_text_is(self):
+        newest = (ROOT / "README.md").read_text()
+        page = Page("README.zh.md", "", "README.md", hash_of(newest))
+        self.assertEqual(followed(page), (newest, True))
+        self.assertEqual(list(older_lines([page])), [])
+        page = Page("README.zh.md", "", "README.md", "0" * 12)
+        self.assertEqual(followed(page), (None, False))
+        self.assertIn("no commit here has the text 000000000000", list(older_lines([page]))[1])
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--older"]:
-        lines = list(older_lines())
-        print("\n".join(lines) or "no Chinese page is older than its English one")
-        sys.exit(1 if lines else 0)
+        sys.exit(1 if print_older() else 0)
     unittest.main()
