@@ -250,7 +250,7 @@ fn flow_tiles(report: &Report, language: Language) -> Vec<(&'static str, String,
     }
     let missing: u64 = flows.iter().map(|flow| flow.missing).sum();
     let reach = (
-        language.of("reach of flows", "消息流到达率"),
+        language.of("reach of flows", "业务流到达率"),
         percent(float(received) / float(expected)),
         format!("{} {}", count(missing), language.of("missing", "缺失")),
     );
@@ -259,7 +259,7 @@ fn flow_tiles(report: &Report, language: Language) -> Vec<(&'static str, String,
         .filter_map(|flow| Some((flow.since_due_ms.p99?, flow)));
     let slowest = timed.max_by(|one, other| one.0.total_cmp(&other.0));
     let slowest = slowest.map(|(p99, flow)| {
-        let name = language.of("slowest flow, p99", "最慢消息流 p99");
+        let name = language.of("slowest flow, p99", "最慢业务流 p99");
         (name, language.time(p99), escape(&flow.name))
     });
     std::iter::once(reach).chain(slowest).collect()
