@@ -107,7 +107,7 @@ impl Server {
         let held_tls = tls_listen.map(|address| HeldAddress::take(address, "tls-listen"));
         let held_tls = held_tls.transpose()?;
         let tls_address = held_tls.as_ref().map(HeldAddress::address);
-        let certificates = config.tls.as_ref().map(|tls| tls::sentence(&tls.loaded));
+        let certificates = config.certificates();
         let internal = config.internal_listen.map(listen_internally).transpose()?;
         let key = control::decide_key(&config.api.lone)
             .map_err(ServerError::system("make an API key"))?;

@@ -60,6 +60,9 @@ fn check(check: Check) -> ExitCode {
             }
             let _ = writeln!(std::io::stdout(), "{name}: no mistakes");
             let _ = writeln!(std::io::stdout(), "memory: {}", config.memory);
+            if let Some(certificates) = config.certificates() {
+                let _ = writeln!(std::io::stdout(), "certificates: {certificates}");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

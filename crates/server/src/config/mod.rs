@@ -307,6 +307,13 @@ const OUTBOUND_BYTES_MIN: u64 = 1 << 10;
 const ADVICE_SPAN_MAX: &str = "choose 720h or less";
 
 impl Config {
+    /// The names of the certificates and how long they last, in one line; none without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> Option<String> {
+        let tls = self.tls.as_ref()?;
+        Some(crate::tls::sentence(&tls.loaded))
+    }
+
     /// A mark of the keys that verify tokens: nodes of a cluster need the same ones.
     pub(crate) fn keys_mark(&self) -> crate::nodes::KeysMark {
         let client = self.options.client.as_ref();

@@ -251,7 +251,7 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Machine, Options};
+    use crate::{Config, Machine, Options};
     use rcgen::{
         BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
     };
@@ -335,8 +335,8 @@ mod tests {
             write("key", key.serialize_pem());
         }
 
-        /// The remarks about TLS of a server with these pairs, and what else is written.
-        fn remarks(&self, pairs: &[&str], more: &str) -> Vec<String> {
+        /// The configuration of a server with these pairs, and what else is written.
+        fn config(&self, pairs: &[&str], more: &str) -> Config {
             let path = |file: &str, end: &str| self.0.join(format!("{file}.{end}"));
             let tables = pairs.iter().map(|pair| {
                 format!(
@@ -348,11 +348,13 @@ mod tests {
             let tables: String = tables.collect();
             let text = format!("tls-listen = \"127.0.0.1:8443\"\n{more}\n{tables}");
             let options = Options::from_text(&text, Path::new("a.toml")).expect("options");
-            let config = options
-                .clone()
-                .resolve(&Machine::OF_TESTS)
-                .expect("a config");
-            options.tls_remarks(config.tls.as_ref())
+            options.resolve(&Machine::OF_TESTS).expect("a config")
+        }
+
+        /// Its remarks about TLS.
+        fn remarks(&self, pairs: &[&str], more: &str) -> Vec<String> {
+            let config = self.config(pairs, more);
+            config.options.tls_remarks(config.tls.as_ref())
         }
     }
 
@@ -373,6 +375,23 @@ mod tests {
             "{remarks:?}"
         );
         assert!(remarks[0].contains("fullchain.pem"));
+    }
+
+    #[test]
+    fn a_check_has_the_names_and_the_days_of_each_certificate() {
+        let folder = Folder::new("shown");
+        folder.issue("first", &["a.example", "b.example"], false);
+        folder.issue("second", &["c.example"], false);
+        let config = folder.config(&["first", "second"], "");
+        let shown = config.certificates().expect("certificates");
+        let (first, second) = shown.split_once("; ").expect("two");
+        assert!(
+            first.starts_with("a.example, b.example (expires in "),
+            "{shown}"
+        );
+        assert!(second.starts_with("c.example (expires in "), "{shown}");
+        let plain = Options::default().resolve(&Machine::OF_TESTS);
+        assert_eq!(plain.expect("a config").certificates(), None);
     }
 
     #[test]
