@@ -367,6 +367,7 @@ class ChartTest(unittest.TestCase):
                 "broker": "nats://nats:4222",
                 "broker-prefix": "myriad",
                 "broker-replicas": 3,
+                "broker-interest": "stream",
                 "broker-credentials": "/etc/nats/credentials/nats.creds",
                 "broker-ca": "/etc/nats/tls/ca.crt",
                 "broker-certificate": "/etc/nats/tls/tls.crt",
