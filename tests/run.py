@@ -179,6 +179,11 @@ def install_proxies():
     return install_packages({"nginx": "nginx", "haproxy": "haproxy"})
 
 
+def install_prometheus():
+    """Installs Prometheus likewise, with promtool."""
+    return install_packages({"promtool": "prometheus"})
+
+
 def install_testssl():
     """Installs testssl.sh likewise. Without it the suite runs, and one test of it says that it is skipped."""
     install_packages({"testssl": "testssl.sh"})
@@ -239,6 +244,7 @@ def suites():
     # Its tests skip themselves without Go.
     yield python_suite("acme", "acme", build, ["-n", "2"])
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)
+    yield python_suite("monitoring", "monitoring", build, prepare=install_prometheus)
     yield python_suite("hostile TLS", "tls", build, ["-n", "2"], prepare=install_testssl)
     yield go_suite(build)
     arena = ROOT / "arena"

@@ -265,6 +265,7 @@ MOST = {
     "podDisruptionBudget": {"maxUnavailable": "25%"},
     "topologySpread": {"whenUnsatisfiable": "DoNotSchedule"},
     "networkPolicy": {"enabled": True, "clientsFrom": [{"podSelector": {"matchLabels": {"app": "ingress"}}}]},
+    "monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "rules": {"enabled": True}},
     "sysctls": [{"name": "net.core.somaxconn", "value": "65535"}],
     "podAnnotations": {"prometheus.io/scrape": "true"},
     "podLabels": {"team": "push"},
@@ -330,6 +331,8 @@ class ChartTest(unittest.TestCase):
                     self.assertLessEqual({port["targetPort"] for port in manifest["spec"]["ports"]}, ports)
                 elif kind == "PodDisruptionBudget":
                     selectors.append(manifest["spec"]["selector"]["matchLabels"])
+                elif kind == "ServiceMonitor":
+                    selectors.append(manifest["spec"]["selector"]["matchLabels"])
                 elif kind == "NetworkPolicy":
                     selectors.append(manifest["spec"]["podSelector"]["matchLabels"])
                     named = {port["port"] for rule in manifest["spec"]["ingress"] for port in rule["ports"]}
@@ -367,6 +370,7 @@ class ChartTest(unittest.TestCase):
                 "broker": "nats://nats:4222",
                 "broker-prefix": "myriad",
                 "broker-replicas": 3,
+                "broker-interest": "stream",
                 "broker-credentials": "/etc/nats/credentials/nats.creds",
                 "broker-ca": "/etc/nats/tls/ca.crt",
                 "broker-certificate": "/etc/nats/tls/tls.crt",
@@ -382,6 +386,24 @@ class ChartTest(unittest.TestCase):
         self.assertNotIn("Secret", {kind for kind, _ in manifests})
         env = manifests["Deployment", "push-myriad"]["spec"]["template"]["spec"]["containers"][0]["env"]
         self.assertEqual({one["valueFrom"]["secretKeyRef"]["name"] for one in env if "valueFrom" in one}, {"mine"})
+
+    def test_an_operator_of_prometheus_is_told_only_if_wanted(self):
+        kinds = {kind for kind, _ in self.render(LEAST)}
+        self.assertEqual(kinds & {"ServiceMonitor", "PrometheusRule"}, set())
+        # As after an upgrade that keeps values of an older chart.
+        self.assertEqual({kind for kind, _ in self.render({**LEAST, "monitoring": None})}, kinds)
+        manifests = self.render(MOST)
+        monitor = manifests["ServiceMonitor", "push-myriad"]
+        self.assertEqual(monitor["metadata"]["labels"]["release"], "prometheus")
+        endpoint = monitor["spec"]["endpoints"][0]
+        ports = {port["name"] for port in manifests["Service", "push-myriad-internal"]["spec"]["ports"]}
+        self.assertIn(endpoint["port"], ports)
+        self.assertEqual(endpoint["relabelings"], [{"targetLabel": "job", "replacement": "myriad/live/push"}])
+        groups = manifests["PrometheusRule", "push-myriad"]["spec"]["groups"]
+        self.assertEqual(groups, yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())["groups"])
+        looked_at = set(re.findall(r'job=~"(.*?)"', json.dumps(groups).replace('\\"', '"')))
+        self.assertEqual([pattern for pattern in looked_at if not re.fullmatch(pattern, "myriad/live/push")], [])
+        self.assertTrue(looked_at)
 
     def test_a_change_restarts_the_nodes(self):
         def checksums(values):

@@ -853,6 +853,12 @@ impl Mesh {
         self.0.limits.publication_bytes_max - self.0.publications.available()
     }
 
+    /// The limits of the process, as it got them at its start.
+    #[must_use]
+    pub fn limits(&self) -> &ProcessLimits {
+        &self.0.limits
+    }
+
     /// What of the limits nobody holds, for checks: all of it once every shard has been dropped.
     #[must_use]
     pub fn available(&self) -> ProcessLimits {

@@ -19,6 +19,19 @@ pub(super) enum Outcome {
     Refused,
 }
 
+impl Outcome {
+    const ALL: [Self; 4] = [Self::Stored, Self::Sent, Self::Unavailable, Self::Refused];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Sent => "sent",
+            Self::Unavailable => "unavailable",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: &'static str,
@@ -120,6 +133,10 @@ impl BrokerCounts {
             "Publications without history that came faster than this node delivered them",
             self.live_dropped.clone(),
         );
+        // An alert on what grows does not see a counter that begins with its first event.
+        for outcome in Outcome::ALL {
+            drop(self.publications(outcome));
+        }
     }
 
     pub(super) fn set_connected(&self, is_connected: bool) {
@@ -127,14 +144,13 @@ impl BrokerCounts {
     }
 
     pub(super) fn count(&self, outcome: Outcome) {
-        let outcome = match outcome {
-            Outcome::Stored => "stored",
-            Outcome::Sent => "sent",
-            Outcome::Unavailable => "unavailable",
-            Outcome::Refused => "refused",
-        };
+        self.publications(outcome).inc();
+    }
+
+    fn publications(&self, outcome: Outcome) -> Counter {
+        let outcome = outcome.label();
         let labels = OutcomeLabels { outcome };
-        self.publications.get_or_create(&labels).inc();
+        self.publications.get_or_create(&labels).clone()
     }
 
     pub(super) fn set_under_way(&self, count: usize) {
@@ -180,4 +196,29 @@ pub(super) struct StreamCounts {
     pub(super) wanted: Gauge,
     pub(super) behind: Gauge,
     pub(super) filled: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+
+    #[test]
+    fn outcomes_are_shown_before_they_happen() {
+        let mut registry = Registry::default();
+        let counts = BrokerCounts::default();
+        counts.register(&mut registry);
+        counts.count(Outcome::Refused);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        for (outcome, count) in [
+            ("stored", 0),
+            ("sent", 0),
+            ("unavailable", 0),
+            ("refused", 1),
+        ] {
+            let line = format!("broker_publications_total{{outcome=\"{outcome}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `GET /metrics`: what shards count, what the control plane counts, and the process, as OpenMetrics text.
 
+mod ceilings;
 mod process;
 mod reloads;
 mod shown;
@@ -686,6 +687,7 @@ impl Collector for Shards {
             describe(&mut encoder, &description, MetricType::Gauge)?
                 .encode_gauge(&sum(shards, field))?;
         }
+        ceilings::encode(&mut encoder, self.mesh.limits())?;
         self.encode_rest(&mut encoder)
     }
 }

@@ -60,6 +60,8 @@ impl NodesCounts {
         for reason in [NAMESPACES, KEYS] {
             drop(self.unlike.get_or_create(&ReasonLabels { reason }));
         }
+        self.count_answered(0);
+        self.count_unanswered(0);
     }
 
     pub(crate) fn count_unnamed_refused(&self) {

@@ -121,3 +121,21 @@ fn the_text_is_whole_and_typed() {
     };
     assert_eq!(find(infinite), find(count));
 }
+
+#[test]
+fn limits_stand_beside_what_they_bound() {
+    const MIB: u64 = 1 << 20;
+    let channel = "history_bytes_max = \"7MiB\"";
+    let server = start(myriad_server::Options {
+        max_connections: Some(myriad_server::Count(123)),
+        buffered_bytes_max: Some(myriad_server::Size(9 * MIB)),
+        channel: Some(toml::from_str(channel).expect("a table")),
+        ..options(myriad_server::DriverChoice::Auto)
+    });
+    let value = |name: &str| metric(server.address(), name);
+    assert_eq!(value("myriad_connections_max"), 123);
+    assert_eq!(value("myriad_buffered_max_bytes"), 9 * MIB);
+    assert_eq!(value("myriad_unconnected_buffered_max_bytes"), 9 * MIB / 4);
+    assert_eq!(value("myriad_history_max_bytes"), 7 * MIB);
+    assert!(value("myriad_publications_in_flight_max_bytes") >= 16 * MIB);
+}
