@@ -27,7 +27,7 @@ struct Line {
 enum Command {
     /// A push server: holds client connections and delivers publications to them
     Serve(Box<commands::serve::Arguments>),
-    /// A config file with every default, and the check of one
+    /// A config file with every default, the check of one, and one made of Centrifugo's
     Config(commands::config::Arguments),
     /// A token (JWT) for trying things out, signed with a secret
     Token(commands::token::Arguments),

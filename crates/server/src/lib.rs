@@ -45,7 +45,8 @@ pub use config::{
     MemoryShares, NamespaceTable, Options, PersonalChannelTable, ProxyHttpTable, ProxyTable,
     RateLimitTable, RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources,
     TokenTable, TransformDisconnectTable, TransformErrorTable, TransformTable, TransportTable,
-    UrlText, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
+    UrlText, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written, check_text,
+    default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;

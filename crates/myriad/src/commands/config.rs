@@ -1,5 +1,6 @@
-//! `myriad config`: the file with all defaults, and the check of a file.
+//! `myriad config`: the file with all defaults, the check of a file, and one made of Centrifugo's.
 
+use crate::commands::import;
 use crate::commands::serve::Places;
 use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, Subcommand};
@@ -22,6 +23,8 @@ enum Command {
     /// Names every mistake in a config file, and what `serve` would warn of
     #[command(after_help = "Exit codes: 0 the file can be used, 104 it cannot.")]
     Check(Check),
+    /// Makes a config file of a configuration of Centrifugo, and says what is different
+    Import(import::Arguments),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -44,6 +47,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Check(check) => self::check(check),
+        Command::Import(arguments) => import::run(&arguments),
     }
 }
 

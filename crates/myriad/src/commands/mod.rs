@@ -4,6 +4,7 @@ pub(crate) mod arena;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod import;
 pub(crate) mod plan;
 pub(crate) mod serve;
 pub(crate) mod swarm;

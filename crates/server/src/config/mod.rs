@@ -42,7 +42,7 @@ pub use proxy_tables::{
     RpcPingTable, RpcTable, TransformDisconnectTable, TransformErrorTable, TransformTable,
 };
 pub use secrets::{SecretText, UrlText};
-pub use sources::Sources;
+pub use sources::{Sources, check_text};
 pub use tables::{
     ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable, TransportTable,
 };
@@ -106,7 +106,7 @@ pub enum ConfigError {
     /// The file is written in another language.
     #[error(
         "config file {}: it is {language}, and TOML is wanted: write key = value, a table as [client], and [[channel.namespaces]] \
-         before each namespace; Centrifugo converts its own with defaultconfig --base FILE --config FILE.toml", path.display()
+         before each namespace; for one of Centrifugo, myriad config import FILE makes it", path.display()
     )]
     Language {
         /// Which file.

@@ -4,7 +4,7 @@ use super::environment::{CENTRIFUGO_PREFIX, PREFIX, Variables};
 use super::written::{Written, is_of_tls};
 use super::{Config, ConfigError, LogFormat, Options};
 use crate::machine::Machine;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the options of a server come from, so that they can be read again.
@@ -62,7 +62,14 @@ impl Sources {
     /// # Errors
     /// All values that cannot be used. Where one follows from another, only the first is sure to be named.
     pub fn resolve(&self, machine: &Machine) -> Result<Config, ConfigError> {
-        let (mut written, mut mistakes) = self.written()?;
+        self.resolve_written(self.written()?, machine)
+    }
+
+    fn resolve_written(
+        &self,
+        (mut written, mut mistakes): (Written, Vec<ConfigError>),
+        machine: &Machine,
+    ) -> Result<Config, ConfigError> {
         let mut flags = self.flags.clone();
         // A fault of one option of TLS makes the others look wrong, wherever they are written.
         let mut faulty = mistakes.iter().filter_map(ConfigError::path);
@@ -123,6 +130,15 @@ impl Sources {
         written.flags = self.flags_given.clone();
         Ok((written, faults))
     }
+}
+
+/// Checks the text of a config file alone, as [`Sources::resolve`] checks a file; `path` is its name in mistakes.
+///
+/// # Errors
+/// As there.
+pub fn check_text(text: &str, path: &Path, machine: &Machine) -> Result<Config, ConfigError> {
+    let written = Written::read_text(text, path)?;
+    Sources::default().resolve_written(written, machine)
 }
 
 fn with_flags(flags: &Options, written: Written) -> Result<Options, ConfigError> {
