@@ -15,9 +15,20 @@ use std::process::ExitCode;
 /// Arguments, or a config file, that cannot be used.
 const BAD_ARGUMENTS: u8 = 104;
 
+/// The commit that the program was built from, or `unknown`: `build.rs` finds it.
+const COMMIT: &str = env!("BUILD_COMMIT");
+
+/// What `--version` says.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("BUILD_COMMIT"),
+    ")"
+);
+
 /// Holds a million connections, and shows it.
 #[derive(Parser)]
-#[command(name = "myriad", version, disable_help_subcommand = true)]
+#[command(name = "myriad", version = VERSION, disable_help_subcommand = true)]
 struct Line {
     #[command(subcommand)]
     command: Command,
