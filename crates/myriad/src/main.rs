@@ -52,6 +52,12 @@ enum Command {
     Plan(Box<commands::plan::Arguments>),
     /// Runs servers of other frameworks under the same crowd, and compares them
     Arena(Box<commands::arena::Arguments>),
+    /// Completions of this command line for a shell
+    Completions(commands::completions::Arguments),
+    /// Manual pages, one for each command
+    // For those who make packages. Others have the pages already, or read the help.
+    #[command(hide = true)]
+    Man(commands::man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +79,8 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => commands::demo::run(*arguments),
         Command::Plan(arguments) => commands::plan::run(*arguments),
         Command::Arena(arguments) => commands::arena::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments, Line::command()),
+        Command::Man(arguments) => commands::man::run(&arguments, Line::command()),
     }
 }
 
