@@ -1,5 +1,7 @@
 # make demo             as many connections as this machine allows, and three pushes to all of them
 # make dist             what is shipped, in target/dist: the program without symbols, and its symbols apart
+# make package          dist, and of it a .deb, a .rpm, checksums and the list of all crates (SBOM), in target/dist: docs/install.md (Go)
+# make nfpm             the tool that makes packages, in target/nfpm (Go)
 # make test             everything CI runs; ends with "N passed, N failed"
 # make bench            the figures of docs/benchmarks.md, beside a plain program (two hours, on an idle machine)
 # make bench-2m         two million connections, both ends, with pushes (20 GB of memory)
@@ -25,6 +27,7 @@
 #   make demo DEMO='--connections 100k'
 #   make bench BENCH='--only broadcast-100k'
 #   make soak SOAK='--connections 20k --minutes 2'
+#   make package RUST_TARGET=x86_64-unknown-linux-musl
 #   make arena ARENA='--only netty,myriad --connections 15k --rounds 3'
 
 CARGO ?= cargo
@@ -45,8 +48,10 @@ FROM ?= 0
 MINUTES ?= 60
 CLUSTER ?=
 ARENA ?=
+RUST_TARGET ?=
+CARGO_BUILD ?= build
 
-.PHONY: demo demo-cluster dist help test bench bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
+.PHONY: demo demo-cluster dist package nfpm help test bench bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -56,6 +61,30 @@ dist:
 	$(CARGO) build --release --locked --bin myriad
 	deploy/split-symbols.sh $(TARGET)/release/myriad $(TARGET)/dist
 	@ls -sh $(TARGET)/dist
+
+# What is released must not change with its tools.
+NFPM_VERSION := v2.43.4
+CARGO_SBOM_VERSION := 0.10.0
+NFPM := $(abspath $(TARGET)/nfpm/nfpm)
+CARGO_SBOM := $(TARGET)/cargo-sbom/bin/cargo-sbom
+# Of another target than this machine's, each has a folder of its own.
+DIST := $(TARGET)/dist$(if $(RUST_TARGET),/$(RUST_TARGET))
+PROGRAM := $(TARGET)/$(if $(RUST_TARGET),$(RUST_TARGET)/)release/myriad
+
+nfpm: $(NFPM)
+
+$(NFPM):
+	GOBIN=$(dir $(NFPM)) go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+
+$(CARGO_SBOM):
+	$(CARGO) install --locked --version $(CARGO_SBOM_VERSION) --root $(TARGET)/cargo-sbom cargo-sbom
+
+package: $(NFPM) $(CARGO_SBOM)
+	$(CARGO) $(CARGO_BUILD) --release --locked --bin myriad $(if $(RUST_TARGET),--target $(RUST_TARGET))
+	NFPM=$(NFPM) deploy/packages/build.sh $(PROGRAM) $(DIST)
+	$(CARGO_SBOM) --cargo-package myriad --output-format cyclone_dx_json_1_4 > $(DIST)/myriad.cdx.json
+	cd $(DIST) && sha256sum -- *.deb *.rpm *.tar.gz *.cdx.json > SHA256SUMS
+	@ls -sh $(DIST)
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))

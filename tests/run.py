@@ -190,6 +190,19 @@ def install_testssl():
     return ""
 
 
+def missing_for_packages():
+    """Why no packages can be made and installed here, or "" if they can. Installs what reads them likewise: tests of what is missing
+    still say that they are skipped."""
+    if os.geteuid() != 0:
+        return "only root can install packages, on top of this machine's files"
+    if not shutil.which("dpkg") or Path("/var/lib/dpkg/info/myriad.list").exists():
+        return "this is no Debian, or myriad is installed as a package"
+    if not shutil.which("go"):
+        return "go is not installed, which builds nfpm"
+    install_packages({"rpm": "rpm", "mandoc": "mandoc", "fish": "fish", "zsh": "zsh"})
+    return install_packages({"systemd-sysusers": "systemd", "objdump": "binutils", "unshare": "util-linux"})
+
+
 def install_packages(packages):
     """Installs those packages of Debian whose program is missing. Returns what is missing still, or ""."""
     search = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -243,6 +256,7 @@ def suites():
     yield python_suite("cluster", "cluster", build, ["-n", "2"])
     # Its tests skip themselves without Go.
     yield python_suite("acme", "acme", build, ["-n", "2"])
+    yield packages_suite(build)
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)
     yield python_suite("monitoring", "monitoring", build, prepare=install_prometheus)
     yield python_suite("hostile TLS", "tls", build, ["-n", "2"], prepare=install_testssl)
@@ -334,6 +348,14 @@ def python_suite(name, folder, build, options=(), prepare=None, beside_others=Tr
         build=build,
         beside_others=beside_others,
     )
+
+
+def packages_suite(build):
+    """Packages of the program, made as `make package` makes them, and installed."""
+    suite = python_suite("packages", "packages", build, prepare=missing_for_packages)
+    suite.environment["NFPM"] = str(TARGET / "nfpm" / "nfpm")
+    suite.installs.append(["make", "--no-print-directory", "-C", ROOT, f"CARGO_TARGET_DIR={TARGET}", "nfpm"])
+    return suite
 
 
 def title(command, suite):

@@ -115,7 +115,8 @@ class DeployTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory) / "myriad.service"
             file.write_text(unit)
-            code, output, errors = run("systemd-analyze", "verify", file)
+            # A package brings the manual page that the unit names.
+            code, output, errors = run("systemd-analyze", "verify", "--man=no", file)
         self.assertEqual((code, errors), (0, ""), output)
 
     def test_a_reload_reads_the_file_that_people_change(self):

@@ -15,9 +15,20 @@ use std::process::ExitCode;
 /// Arguments, or a config file, that cannot be used.
 const BAD_ARGUMENTS: u8 = 104;
 
+/// The commit that the program was built from, or `unknown`: `build.rs` finds it.
+const COMMIT: &str = env!("BUILD_COMMIT");
+
+/// What `--version` says.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("BUILD_COMMIT"),
+    ")"
+);
+
 /// Holds a million connections, and shows it.
 #[derive(Parser)]
-#[command(name = "myriad", version, disable_help_subcommand = true)]
+#[command(name = "myriad", version = VERSION, disable_help_subcommand = true)]
 struct Line {
     #[command(subcommand)]
     command: Command,
@@ -41,6 +52,12 @@ enum Command {
     Plan(Box<commands::plan::Arguments>),
     /// Runs servers of other frameworks under the same crowd, and compares them
     Arena(Box<commands::arena::Arguments>),
+    /// Completions of this command line for a shell
+    Completions(commands::completions::Arguments),
+    /// Manual pages, one for each command
+    // For those who make packages. Others have the pages already, or read the help.
+    #[command(hide = true)]
+    Man(commands::man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +79,8 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => commands::demo::run(*arguments),
         Command::Plan(arguments) => commands::plan::run(*arguments),
         Command::Arena(arguments) => commands::arena::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments, Line::command()),
+        Command::Man(arguments) => commands::man::run(&arguments, Line::command()),
     }
 }
 

@@ -1,6 +1,7 @@
 """The command line and the config file."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -57,7 +58,9 @@ def test_a_bad_log_level_in_the_environment_is_named():
 
 
 def test_help_and_version_are_successes():
-    assert run("--version")[:2] == (0, "myriad 0.1.0\n")
+    for flag in ("--version", "-V"):
+        code, stdout, _ = run(flag)
+        assert code == 0 and re.fullmatch(r"myriad 0\.1\.0 \(commit [0-9a-f]{12}\)\n|myriad 0\.1\.0 \(commit unknown\)\n", stdout)
     code, stdout, _ = run("serve", "--help")
     assert code == 0
     for flag in ["--listen", "--max-connections", "--driver", "--dev", "--announce", "--config", "--drain"]:

@@ -107,7 +107,8 @@ fn serve(sources: Sources, format: LogFormat) -> Result<(), ServerError> {
         .and_then(|options| options.log.clone());
     let log = log_to_stderr(&filter.unwrap_or_default(), format);
     // It names more mistakes than the reading does.
-    let config = sources.resolve(&Machine::here())?;
+    let mut config = sources.resolve(&Machine::here())?;
+    config.commit = crate::COMMIT;
     myriad_server::run(config, sources, log)
 }
 

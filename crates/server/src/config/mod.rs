@@ -283,6 +283,8 @@ pub struct Config {
     pub limits: ProcessLimits,
     /// What somebody reading the log should know about these values.
     pub remarks: Vec<String>,
+    /// The commit that the program was built from, as its metrics show it: the program knows it, and this crate does not.
+    pub commit: &'static str,
 }
 
 /// How the API knows its callers.
@@ -440,6 +442,7 @@ impl Options {
             memory: MemoryShares::of(&self, machine.memory_available_bytes)?,
             limits,
             remarks,
+            commit: "unknown",
             broker: self.broker()?,
             options: Box::new(self),
         })

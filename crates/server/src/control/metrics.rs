@@ -185,8 +185,13 @@ struct RequestLabels {
 }
 
 impl Registered {
-    /// Everything that is shown.
-    pub(crate) fn new(mesh: Mesh, tokens: Arc<Authority>, cluster: Option<&Cluster>) -> Self {
+    /// Everything that is shown of a program built from this commit.
+    pub(crate) fn new(
+        mesh: Mesh,
+        tokens: Arc<Authority>,
+        cluster: Option<&Cluster>,
+        commit: &'static str,
+    ) -> Self {
         let mut registry = Registry::default();
         let requests = RequestCounts::default();
         let tables = Arc::<OnceLock<Vec<Pid>>>::default();
@@ -210,7 +215,7 @@ impl Registered {
             cluster.broker.counts.register(ours);
             cluster.nodes.counts.register(ours);
         }
-        let reloads = ReloadOutcome::registered(ours);
+        let reloads = ReloadOutcome::registered(ours, commit);
         ours.register_collector(Box::new(Shards { mesh }));
         ours.register_collector(Box::new(ShownTokens(tokens)));
         registry.register_collector(Box::new(OwnProcess {

@@ -126,7 +126,12 @@ impl Control {
         stage: watch::Receiver<Stage>,
         cluster: Option<Cluster>,
     ) -> Result<Self, ServerError> {
-        let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens), cluster.as_ref());
+        let metrics = Registered::new(
+            mesh.clone(),
+            Arc::clone(&tokens),
+            cluster.as_ref(),
+            config.commit,
+        );
         let (broker, nodes) = cluster
             .map(|cluster| (cluster.broker, cluster.nodes))
             .unzip();

@@ -204,7 +204,9 @@ on_both_drivers! {
         assert!(plain.body.contains("\n# TYPE myriad_accepts_total counter\nmyriad_accepts_total "), "{}", plain.body);
         assert!(!plain.body.contains("# EOF") && !plain.body.contains("# UNIT"));
         let version = env!("CARGO_PKG_VERSION");
-        assert!(plain.body.contains(&format!("\nmyriad_build_info{{version=\"{version}\"}} 1\n")));
+        // The program gives its commit to the server. There is no program here.
+        let build = format!("\nmyriad_build_info{{version=\"{version}\",commit=\"unknown\"}} 1\n");
+        assert!(plain.body.contains(&build));
         assert!(plain.body.contains("\nmyriad_config_last_reload_successful 1\n"));
         let open = read("");
         assert!(open.body.contains("# TYPE myriad_accepts counter") && open.body.ends_with("# EOF\n"));

@@ -1,4 +1,4 @@
-//! The program's version, and how the last reload ended.
+//! The program's version and commit, and how the last reload ended.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -16,14 +16,19 @@ pub(crate) struct ReloadOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,
+    commit: &'static str,
 }
 
 impl ReloadOutcome {
-    pub(super) fn registered(registry: &mut Registry) -> Self {
+    pub(super) fn registered(registry: &mut Registry, commit: &'static str) -> Self {
         let build = Family::<BuildLabels, Gauge>::default();
         let version = env!("CARGO_PKG_VERSION");
-        build.get_or_create(&BuildLabels { version }).set(1);
-        registry.register("build_info", "1, with the version as a label", build);
+        build.get_or_create(&BuildLabels { version, commit }).set(1);
+        registry.register(
+            "build_info",
+            "1, with the version and the commit as labels",
+            build,
+        );
         let outcome = Self::default();
         outcome.note(true);
         registry.register(
