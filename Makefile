@@ -81,9 +81,11 @@ $(CARGO_SBOM):
 
 package: $(NFPM) $(CARGO_SBOM)
 	$(CARGO) $(CARGO_BUILD) --release --locked --bin myriad $(if $(RUST_TARGET),--target $(RUST_TARGET))
+	@# Packages of another version would be installed or signed by mistake.
+	rm -f $(DIST)/*.deb $(DIST)/*.rpm $(DIST)/*.tar.gz
 	NFPM=$(NFPM) deploy/packages/build.sh $(PROGRAM) $(DIST)
 	$(CARGO_SBOM) --cargo-package myriad --output-format cyclone_dx_json_1_4 > $(DIST)/myriad.cdx.json
-	cd $(DIST) && sha256sum -- *.deb *.rpm *.tar.gz *.cdx.json > SHA256SUMS
+	cd $(DIST) && sha256sum -- *.deb *.rpm *.tar.gz *.debug *.cdx.json > SHA256SUMS
 	@ls -sh $(DIST)
 
 help:

@@ -170,6 +170,13 @@ fn section(heading: &str, lines: &[String]) -> Roff {
     roff.control("SH", [heading]);
     let lines = lines.iter().filter(|line| !line.is_empty());
     for (index, line) in lines.enumerate() {
+        // Columns of the help: a name, spaces, and what it is.
+        if let Some((name, text)) = line.split_once("  ") {
+            roff.control("TP", []);
+            roff.text([bold(name)]);
+            roff.text([roman(text.trim_start())]);
+            continue;
+        }
         if index > 0 {
             roff.control("PP", []);
         }
