@@ -5,6 +5,8 @@ use crate::report::{Fate, Note};
 use crate::source::{Node, Value};
 use crate::table::{How, PRO_KEYS, PROXY_PLACES, Row, Scope, V5_ALONE};
 use crate::value::{flag, plain};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 /// The layout of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +67,42 @@ fn is_v5_alone(name: &str) -> bool {
 
 /// Whether version 5 has this name at the top.
 pub(crate) fn is_v5(name: &str) -> bool {
-    target(name).is_some()
-        || V5_ALONE.contains(&name)
-        || common(name).is_some()
-        || PRO_KEYS.contains(&name)
+    static KNOWN: OnceLock<V5Names> = OnceLock::new();
+    let known = KNOWN.get_or_init(V5Names::of_table);
+    known.names.contains(name) || known.prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// All names of version 5 at the top: a file may have many that are not among them, and going through the table for each takes
+/// seconds.
+struct V5Names {
+    names: BTreeSet<String>,
+    /// What stands before names that need no line of their own.
+    prefixes: Vec<&'static str>,
+}
+
+impl V5Names {
+    fn of_table() -> Self {
+        let rows = [Scope::Top, Scope::Namespace].into_iter();
+        let (patterns, names): (Vec<_>, Vec<_>) = rows
+            .flat_map(Scope::rows)
+            .flat_map(Row::v5_names)
+            .partition(|name| name.ends_with('*'));
+        let mut names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
+        names.extend(V5_ALONE.into_iter().chain(PRO_KEYS).map(str::to_owned));
+        for row in Scope::Proxy.rows() {
+            names.extend(row.v5_names().map(|name| format!("proxy_{name}")));
+        }
+        for row in Scope::Token.rows() {
+            for prefix in ["token_", "subscription_token_"] {
+                names.insert(format!("{prefix}{}", row.v6));
+            }
+        }
+        let prefixes = patterns.into_iter().map(|name| name.trim_end_matches('*'));
+        Self {
+            names,
+            prefixes: prefixes.collect(),
+        }
+    }
 }
 
 /// Where a name of version 5 is in version 6.
@@ -278,8 +312,8 @@ impl Change<'_> {
         for node in left.into_iter().filter_map(|name| self.alone.take(name)) {
             self.notes.push(Note::of(&node, Fate::Idle));
         }
-        let is_used = |place: &&str| self.made.find(&format!("{place}.endpoint")).is_some();
-        if self.is_granular || !PROXY_PLACES.iter().any(|place| is_used(&place)) {
+        let is_used = |place: &str| self.made.find(&format!("{place}.endpoint")).is_some();
+        if self.is_granular || !PROXY_PLACES.iter().any(|place| is_used(place)) {
             let notes = self.common.iter();
             let notes = notes.map(|(_, node)| Note::of(node, Fate::Idle));
             self.notes.extend(notes);

@@ -79,7 +79,7 @@ impl fmt::Display for Fault {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ImportError {
     /// The file cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     File(#[from] SourceError),
     /// A variable cannot be read.
     #[error("variable {name}: {cause}")]

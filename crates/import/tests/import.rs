@@ -10,7 +10,7 @@ const EXPECTED: &str = include_str!("fixtures/expected.toml");
 fn fixture(name: &str) -> (PathBuf, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let path = folder.join(name);
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = std::fs::read_to_string(&path).expect("a fixture");
     (path, text)
 }
 

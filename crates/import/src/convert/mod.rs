@@ -12,6 +12,7 @@ use crate::source::{Node, Place, Value};
 use crate::table::{Form, How, PRO_KEYS, PROXY_PLACES, Row, Scope, TOKEN_PLACES, default_node};
 use crate::value::{Change, flag, literal, plain};
 use crate::{Fault, Files};
+use std::collections::BTreeSet;
 
 /// A conversion under way.
 pub(crate) struct Import<'f> {
@@ -322,6 +323,7 @@ impl<'f> Import<'f> {
         let tree = std::mem::take(&mut self.tree);
         let mut leaves = Vec::new();
         tree.leaves(&mut leaves);
+        let tables = tables();
         for node in leaves {
             let name = node.name.to_ascii_lowercase();
             if layout == Layout::V6 && layout::is_v5(&name) {
@@ -331,7 +333,7 @@ impl<'f> Import<'f> {
                 );
             } else if is_list(&name) {
                 self.fault(node, "(no list)", "write a list of tables");
-            } else if is_table(&name) {
+            } else if tables.contains(&*name) {
                 self.fault(node, "(no table)", "write a table of options");
             } else {
                 self.notes.push(Note::of(node, Fate::Unknown));
@@ -345,15 +347,16 @@ fn is_list(path: &str) -> bool {
     ["channel.namespaces", "rpc.namespaces", "proxies"].contains(&path)
 }
 
-/// Whether version 6 has a table at this path.
-fn is_table(path: &str) -> bool {
-    let below = format!("{path}.");
+/// Paths of tables in version 6.
+fn tables() -> BTreeSet<&'static str> {
     let rows = Scope::Top.rows().map(|row| row.v6);
     let places = PROXY_PLACES.into_iter().chain(TOKEN_PLACES);
     let places = places.chain(["channel.without_namespace", "rpc.without_namespace"]);
-    rows.chain(places.clone())
-        .any(|known| known.starts_with(&below))
-        || places.into_iter().any(|known| known == path)
+    let mut tables: BTreeSet<_> = places.clone().collect();
+    for path in rows.chain(places) {
+        tables.extend(path.match_indices('.').map(|(end, _)| &path[..end]));
+    }
+    tables
 }
 
 /// Whether an item of a list says itself that it does nothing.

@@ -11,6 +11,10 @@ pub(super) fn read(text: &str) -> Result<Node, SourceError> {
         let limit = "32 tables and lists in each other";
         return Err(SourceError::TooMuch { line, limit });
     }
+    if looks_too_long(text) {
+        let (line, limit) = (1, "100,000 values");
+        return Err(SourceError::TooMuch { line, limit });
+    }
     let document = DeTable::parse(text).map_err(|error| SourceError::Syntax {
         line: error.span().map_or(1, |span| lines.at(span.start)),
         language: Language::Toml.name(),
@@ -24,6 +28,13 @@ pub(super) fn read(text: &str) -> Result<Node, SourceError> {
     let mut node = Node::at(1, value);
     node.name_all(String::new());
     Ok(node)
+}
+
+/// Whether there are more values than may be, by the signs between them. The parser makes all of them before one is counted, and
+/// takes a hundred times the bytes of a short table.
+fn looks_too_long(text: &str) -> bool {
+    let signs = text.bytes().filter(|byte| b",=[".contains(byte));
+    signs.count() > super::VALUES_MAX
 }
 
 /// The first line with more dots in its key than tables may be in each other.
