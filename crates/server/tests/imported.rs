@@ -211,7 +211,7 @@ fn agree(table: &mut Map<String, Value>) {
     for prefix in ["", "token_", "subscription_token_"] {
         for name in ["audience", "issuer"] {
             table.remove(&format!("{prefix}{name}_regex"));
-            if table.len() % 2 == 0 {
+            if table.len().is_multiple_of(2) {
                 let pattern = json!("^[a-z]+$");
                 let is_there = table.remove(&format!("{prefix}{name}")).is_some();
                 is_there.then(|| table.insert(format!("{prefix}{name}_regex"), pattern));
