@@ -68,11 +68,7 @@ impl BrokerCounts {
             "Whether a NATS server is connected",
             self.connected.clone(),
         );
-        registry.register(
-            "broker_publications",
-            "Publications that were taken to the broker, by outcome",
-            self.publications.clone(),
-        );
+        self.register_publications(registry);
         registry.register(
             "broker_publications_under_way",
             "Publications that no stream has acknowledged yet",
@@ -132,6 +128,14 @@ impl BrokerCounts {
             "broker_live_dropped",
             "Publications without history that came faster than this node delivered them",
             self.live_dropped.clone(),
+        );
+    }
+
+    fn register_publications(&self, registry: &mut Registry) {
+        registry.register(
+            "broker_publications",
+            "Publications that were taken to the broker, by outcome",
+            self.publications.clone(),
         );
         // An alert on what grows does not see a counter that begins with its first event.
         for outcome in Outcome::ALL {
