@@ -68,11 +68,7 @@ impl BrokerCounts {
             "Whether a NATS server is connected",
             self.connected.clone(),
         );
-        registry.register(
-            "broker_publications",
-            "Publications that were taken to the broker, by outcome",
-            self.publications.clone(),
-        );
+        self.register_publications(registry);
         registry.register(
             "broker_publications_under_way",
             "Publications that no stream has acknowledged yet",
