@@ -8,6 +8,7 @@ mod client;
 mod elsewhere;
 mod proxy;
 mod server;
+mod transports;
 
 use crate::source::Node;
 
@@ -194,7 +195,7 @@ impl Scope {
                 channel::CHANNEL,
                 proxy::RPC,
                 server::API,
-                server::TRANSPORTS,
+                transports::TRANSPORTS,
                 server::CLUSTER,
                 elsewhere::ELSEWHERE,
             ],
