@@ -70,6 +70,7 @@ cat > "$stage/changelog.yaml" <<EOF
 - semver: $VERSION
   date: $(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
   packager: $MAINTAINER
+  deb: {urgency: medium, distributions: [unstable]}
   changes:
     - note: /usr/share/doc/myriad/changelog.gz says what has changed.
 EOF

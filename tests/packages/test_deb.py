@@ -51,6 +51,7 @@ def test_the_package_has_every_file_where_debian_wants_it(packages):
     assert files["/usr/bin/myriad"][0] == "-rwxr-xr-x"
     # Secrets may be written there.
     assert files[CONFIG][0] == "-rw-r-----"
+    assert {line[0] for line in lines if line[0].startswith("d")} == {"drwxr-xr-x"}
     assert {owner for _, owner in files.values()} <= {"root/root", "0/0"}
     assert dpkg_deb("--info", packages["deb"][0], "conffiles").split() == [CONFIG]
 

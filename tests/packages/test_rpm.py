@@ -31,6 +31,10 @@ def test_the_package_has_every_file(packages):
         "/usr/share/licenses/myriad/LICENSE",
     ):
         assert path in files
+    # rpm gives the mode of a package's folders to those that were there.
+    folders = re.findall(r"^(\S+) (d\S+)$", query(package, "--queryformat", "[%{FILENAMES} %{FILEMODES:perms}\n]"), re.M)
+    assert {mode for _, mode in folders} <= {"drwxr-xr-x"}
+    assert "/usr/share/man/man1" not in dict(folders)
     assert query(package, "--configfiles").split() == [CONFIG]
     assert query(package, "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{LICENSE}") == "myriad 0.1.0 1 Apache-2.0"
 
