@@ -129,11 +129,15 @@ impl BrokerCounts {
             "Publications without history that came faster than this node delivered them",
             self.live_dropped.clone(),
         );
-        self.begin_at_zero();
     }
 
-    /// An alert on what grows does not see a counter that begins with its first event.
-    fn begin_at_zero(&self) {
+    fn register_publications(&self, registry: &mut Registry) {
+        registry.register(
+            "broker_publications",
+            "Publications that were taken to the broker, by outcome",
+            self.publications.clone(),
+        );
+        // An alert on what grows does not see a counter that begins with its first event.
         for outcome in Outcome::ALL {
             drop(self.publications(outcome));
         }

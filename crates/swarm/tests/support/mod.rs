@@ -12,6 +12,7 @@ pub(crate) mod program;
 use myriad_swarm::{
     Config, Driver, Endpoint, Interrupt, LiveStyle, Publish, PublishBody, Report, Target,
 };
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -70,7 +71,7 @@ impl Server {
         script: impl FnMut(u32, &str, &mut Vec<Client>) -> u16 + Send + 'static,
     ) -> Self {
         let shared = Arc::new(Clients::default());
-        let websocket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let websocket = roomy_listener();
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self {
             websocket: websocket.local_addr().unwrap(),
@@ -226,6 +227,17 @@ pub(crate) fn read_body(stream: &mut TcpStream, head: &str) -> String {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).unwrap();
     String::from_utf8(body).unwrap()
+}
+
+/// A listener with room for a whole crowd. The standard library's has room for 128. A crowd of more that comes at once may overflow it, and
+/// the kernel resets a connection whose SYN cookie it cannot take.
+fn roomy_listener() -> TcpListener {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+    socket
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    socket.listen(4096).unwrap();
+    socket.into()
 }
 
 /// Gives every client a text message.
