@@ -6,7 +6,7 @@
 use crate::layout::{self, Layout};
 use crate::report::{Fate, Note};
 use crate::source::{Node, Place, SourceError, Value, read_variable};
-use crate::table::{How, PRO_KEYS, PROXY_PLACES, Row, Scope, TOKEN_PLACES};
+use crate::table::{How, LISTS, PRO_KEYS, PROXY_PLACES, Row, Scope, TOKEN_PLACES, UNNAMED};
 use crate::value::plain;
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ fn overlay_v6(
     notes: &mut Vec<Note>,
 ) -> Result<(), (String, SourceError)> {
     // The names of lists come first: each has variables of its own.
-    for path in LISTS {
+    for (path, _) in LISTS {
         let name = variable(path);
         if let Some(value) = variables.get(&name) {
             tree.set(path, list(&name, value)?);
@@ -97,7 +97,7 @@ fn overlay_v6(
     }
     let known = Known::v6(tree, variables);
     for (name, value) in variables {
-        if LISTS.iter().any(|path| variable(path) == *name) {
+        if LISTS.iter().any(|(path, _)| variable(path) == *name) {
             continue;
         }
         match known.place(name) {
@@ -117,9 +117,6 @@ fn note(name: &str, fate: Fate) -> Note {
     };
     Note::of(&node, fate)
 }
-
-/// Lists of tables with names.
-const LISTS: [&str; 3] = ["channel.namespaces", "proxies", "rpc.namespaces"];
 
 /// The variable of a path.
 fn variable(path: &str) -> String {
@@ -195,17 +192,10 @@ impl Known {
         for place in PROXY_PLACES {
             known.rows(Scope::Proxy, place, place);
         }
-        for (scope, place) in [
-            (Scope::Namespace, "channel.without_namespace"),
-            (Scope::RpcNamespace, "rpc.without_namespace"),
-        ] {
+        for (place, scope) in UNNAMED {
             known.rows(scope, place, place);
         }
-        for (path, scope) in
-            LISTS
-                .into_iter()
-                .zip([Scope::Namespace, Scope::Proxy, Scope::RpcNamespace])
-        {
+        for (path, scope) in LISTS {
             known.wholes_of_names(path, variables);
             for index in 0..tree.items(path) {
                 let item = format!("{path}[{index}]");

@@ -4,10 +4,9 @@ use super::proxies::Usable;
 use super::{Import, join};
 use crate::report::Fate;
 use crate::source::{Node, Value};
-use crate::table::{Form, Scope};
+use crate::table::{Form, MAPS, Scope};
 use crate::value::{flag, list, plain, text, text_list};
 
-const LEFT_OUT: &str = "there are no map and shared-poll subscriptions: the namespace is left out, and its channels are refused with error 102";
 const NO_PROXY: &str = "the application cannot be asked, because there is no proxy that speaks HTTP: it is left out, and so is each right that the application would have decided";
 const WITHHELD: &str = "left out, because the application decided there and cannot be asked here: without it this right would be open to all";
 
@@ -65,16 +64,13 @@ impl Import<'_> {
         let Some(node) = self.tree.take(&path) else {
             return false;
         };
-        let form = Scope::Namespace
-            .row("subscription_type")
-            .map(|row| row.form);
-        let Some((kind, _)) = form.and_then(|form| self.literal(form, &node)) else {
+        let Some(kind) = self.ruled(Scope::Namespace, "subscription_type", &node) else {
             return false;
         };
         let is_stream = ["\"\"", "\"stream\""].contains(&&*kind);
         match is_stream {
             true => self.unused(Some(&node)),
-            false => self.undecided(&node, LEFT_OUT),
+            false => self.undecided(&node, MAPS),
         }
         !is_stream
     }
@@ -103,8 +99,7 @@ impl Import<'_> {
         let Some(node) = self.tree.take(&join(from, path)) else {
             return;
         };
-        let form = Scope::Namespace.row(path).map(|row| row.form);
-        let Some((mode, _)) = form.and_then(|form| self.literal(form, &node)) else {
+        let Some(mode) = self.ruled(Scope::Namespace, path, &node) else {
             return;
         };
         if mode == "\"cache\"" {
@@ -167,28 +162,11 @@ impl Import<'_> {
     }
 
     fn channel_proxy(&mut self, kind: &str, from: &str, to: &str, usable: &Usable) {
-        let switch = format!("{kind}_proxy_enabled");
-        let key = format!("{kind}_proxy_name");
-        let (is_on, node) = self.take_flag(&join(from, &switch));
-        let (name, name_node) = self.take_text(&join(from, &key));
-        let Some(node) = node.filter(|_| is_on) else {
-            self.unused(name_node.as_ref());
-            return;
-        };
-        if !usable.has(&format!("channel.proxy.{kind}"), &name) {
-            self.undecided(&node, NO_PROXY);
+        let place = format!("channel.proxy.{kind}");
+        let unasked = self.ask(&format!("{kind}_proxy"), from, to, usable, &place);
+        if let Some(switch) = unasked {
+            self.undecided(&switch, NO_PROXY);
             self.withhold(to, kind);
-            return;
-        }
-        let ours = join(to, &switch);
-        self.output.set(&ours, "true", None);
-        self.taken(Some(&node), &ours);
-        if !["", "default"].contains(&&*name) {
-            let ours = join(to, &key);
-            self.output.set(&ours, text(&name), None);
-            self.taken(name_node.as_ref(), &ours);
-        } else {
-            self.unused(name_node.as_ref());
         }
     }
 
@@ -209,16 +187,8 @@ impl Import<'_> {
         let is_gone = left_out.iter().any(|name| namespace == Some(&*text(name)));
         if is_gone {
             self.output.remove_table(place);
-            let notes = self.notes.iter_mut();
-            for note in notes {
-                let ours = note.ours.as_deref();
-                if ours.is_some_and(|ours| ours.starts_with(place)) {
-                    note.fate = Fate::Missing;
-                    note.ours = None;
-                    note.meaning = Some("its namespace is left out".into());
-                    note.needs_decision = true;
-                }
-            }
+            let why = "its namespace is left out";
+            self.tell_anew(|ours| ours.starts_with(place), Fate::Missing, Some(why));
         }
     }
 

@@ -279,8 +279,7 @@ impl Import<'_> {
         let Some(node) = self.tree.take("log.level") else {
             return;
         };
-        let form = Scope::Top.row("log.level").map(|row| row.form);
-        let Some((level, _)) = form.and_then(|form| self.literal(form, &node)) else {
+        let Some(level) = self.ruled(Scope::Top, "log.level", &node) else {
             return;
         };
         match &*level {

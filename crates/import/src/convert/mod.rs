@@ -9,7 +9,9 @@ use crate::layout::{self, Layout};
 use crate::output::Output;
 use crate::report::{Fate, Note, shown};
 use crate::source::{Node, Place, Value};
-use crate::table::{Form, How, PRO_KEYS, PROXY_PLACES, Row, Scope, TOKEN_PLACES, default_node};
+use crate::table::{
+    Form, How, LISTS, PRO_KEYS, PROXY_PLACES, Row, Scope, TOKEN_PLACES, UNNAMED, default_node,
+};
 use crate::value::{Change, flag, literal, plain};
 use crate::{Fault, Files};
 use std::collections::BTreeSet;
@@ -89,12 +91,11 @@ impl<'f> Import<'f> {
             let Some(is_default) = self.is_default(row, &node) else {
                 continue;
             };
-            if is_default {
-                self.notes.push(Note::of(&node, Fate::Idle));
-                continue;
+            match (is_default, decides) {
+                (true, _) => self.unused(Some(&node)),
+                (false, true) => self.undecided(&node, meaning),
+                (false, false) => self.missing(&node, meaning),
             }
-            let note = Note::of(&node, Fate::Missing).meaning(meaning);
-            self.notes.push(if decides { note.decide() } else { note });
         }
     }
 
@@ -122,26 +123,29 @@ impl<'f> Import<'f> {
             return;
         };
         let ours = join(to, row.ours);
-        if change == Some(Change::Default) {
-            let is_note_due = default_literal(row) != toml;
-            let note = match is_note_due {
-                true => Note::of(node, Fate::Changed).meaning(Change::Default.words()),
-                false => Note::of(node, Fate::Idle),
-            };
-            self.notes.push(note);
-            return;
-        }
-        if toml == default_literal(row) && change.is_none() {
-            self.notes.push(Note::of(node, Fate::Idle));
-            return;
+        let is_default = toml == default_literal(row);
+        match change {
+            None | Some(Change::Default) if is_default => return self.unused(Some(node)),
+            Some(Change::Default) => {
+                let note = Note::of(node, Fate::Changed);
+                self.notes.push(note.meaning(Change::Default.words()));
+                return;
+            }
+            _ => {}
         }
         let meaning = change.map(Change::words).or(meaning);
         let why = change.map(|change| format!("{}: {}", shown(&node.name), change.words()));
         self.output.set(&ours, toml, why.as_deref());
-        self.notes.push(match meaning {
-            Some(meaning) => Note::of(node, Fate::Changed).at(ours).meaning(meaning),
-            None => Note::of(node, Fate::Taken).at(ours),
-        });
+        match meaning {
+            Some(meaning) => self.changed(node, &ours, meaning),
+            None => self.taken(Some(node), &ours),
+        }
+    }
+
+    /// A value that only code decides about, in the form of its row.
+    fn ruled(&mut self, scope: Scope, v6: &str, node: &Node) -> Option<String> {
+        let row = scope.row(v6)?;
+        Some(self.literal(row.form, node)?.0)
     }
 
     /// A value in its form. What it cannot have is a fault.
@@ -260,11 +264,15 @@ impl<'f> Import<'f> {
 
     /// Takes a line back, and says what became of its option instead.
     fn retract(&mut self, ours: &str, fate: Fate, meaning: Option<&str>) {
-        if !self.output.remove(ours) {
-            return;
+        if self.output.remove(ours) {
+            self.tell_anew(|written| written == ours, fate, meaning);
         }
+    }
+
+    /// Says something else of the options whose lines have been taken back.
+    fn tell_anew(&mut self, is_meant: impl Fn(&str) -> bool, fate: Fate, meaning: Option<&str>) {
         let notes = self.notes.iter_mut();
-        for note in notes.filter(|note| note.ours.as_deref() == Some(ours)) {
+        for note in notes.filter(|note| note.ours.as_deref().is_some_and(&is_meant)) {
             note.fate = fate;
             note.ours = None;
             note.meaning = meaning.map(str::to_owned);
@@ -331,7 +339,7 @@ impl<'f> Import<'f> {
                     node,
                     "an option of version 5, which version 6 does not read",
                 );
-            } else if is_list(&name) {
+            } else if LISTS.iter().any(|(path, _)| *path == name) {
                 self.fault(node, "(no list)", "write a list of tables");
             } else if tables.contains(&*name) {
                 self.fault(node, "(no table)", "write a table of options");
@@ -342,16 +350,11 @@ impl<'f> Import<'f> {
     }
 }
 
-/// Whether version 6 has a list of tables at this path.
-fn is_list(path: &str) -> bool {
-    ["channel.namespaces", "rpc.namespaces", "proxies"].contains(&path)
-}
-
 /// Paths of tables in version 6.
 fn tables() -> BTreeSet<&'static str> {
     let rows = Scope::Top.rows().map(|row| row.v6);
     let places = PROXY_PLACES.into_iter().chain(TOKEN_PLACES);
-    let places = places.chain(["channel.without_namespace", "rpc.without_namespace"]);
+    let places = places.chain(UNNAMED.map(|(place, _)| place));
     let mut tables: BTreeSet<_> = places.clone().collect();
     for path in rows.chain(places) {
         tables.extend(path.match_indices('.').map(|(end, _)| &path[..end]));

@@ -1,7 +1,6 @@
 //! Calls to the application: where it is asked over HTTP they are taken over, and gRPC is not there.
 
 use super::{Import, join};
-use crate::report::{Fate, Note};
 use crate::source::{Node, Value};
 use crate::table::{PROXY_PLACES, Scope};
 use crate::value::{Pem, any, text};
@@ -216,33 +215,50 @@ impl Import<'_> {
                 self.row(row, from, to);
             }
         }
-        let (is_on, node) = self.take_flag(&join(from, "proxy_enabled"));
-        let (name, name_node) = self.take_text(&join(from, "proxy_name"));
+        if let Some(switch) = self.ask("proxy", from, to, usable, "rpc.proxy") {
+            self.undecided(&switch, "the application cannot be asked, because there is no proxy that speaks HTTP: its methods answer error 108");
+        }
+    }
+
+    /// The switch of calls to the application and the name of their proxy: `KIND_enabled` and `KIND_name`. Returns the switch where it is on and
+    /// that proxy was not taken over.
+    pub(super) fn ask(
+        &mut self,
+        kind: &str,
+        from: &str,
+        to: &str,
+        usable: &Usable,
+        place: &str,
+    ) -> Option<Node> {
+        let [switch, key] = ["enabled", "name"].map(|end| format!("{kind}_{end}"));
+        let (is_on, node) = self.take_flag(&join(from, &switch));
+        let (name, name_node) = self.take_text(&join(from, &key));
         let Some(node) = node.filter(|_| is_on) else {
             self.unused(name_node.as_ref());
-            return;
+            return None;
         };
-        if !usable.has("rpc.proxy", &name) {
-            self.undecided(&node, "the application cannot be asked, because there is no proxy that speaks HTTP: its methods answer error 108");
-            return;
+        if !usable.has(place, &name) {
+            return Some(node);
         }
-        let ours = join(to, "proxy_enabled");
+        let ours = join(to, &switch);
         self.output.set(&ours, "true", None);
         // Version 5 asks for all methods by one endpoint; here a colon begins with a namespace.
-        let note = match node.name.as_str() {
-            "proxy_rpc_endpoint" => Note::of(&node, Fate::Changed).meaning(
+        match node.name.as_str() {
+            "proxy_rpc_endpoint" => self.changed(
+                &node,
+                &ours,
                 "methods with a colon in their names need [[rpc.namespaces]] with what stands before it",
             ),
-            _ => Note::of(&node, Fate::Taken),
-        };
-        self.notes.push(note.at(ours));
-        if !["", "default"].contains(&&*name) {
-            let ours = join(to, "proxy_name");
+            _ => self.taken(Some(&node), &ours),
+        }
+        if ["", "default"].contains(&&*name) {
+            self.unused(name_node.as_ref());
+        } else {
+            let ours = join(to, &key);
             self.output.set(&ours, text(&name), None);
             self.taken(name_node.as_ref(), &ours);
-        } else {
-            self.unused(name_node.as_ref());
         }
+        None
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Import;
 use crate::report::{Fate, Note};
 use crate::source::{Node, Value};
-use crate::table::{Form, Scope, Zero};
+use crate::table::{Form, Scope};
 use crate::value::{list, span, text, text_list, time_ns};
 
 /// The defaults of Centrifugo.
@@ -71,16 +71,12 @@ impl Import<'_> {
         let Some(node) = self.tree.take("client.connection_limit") else {
             return;
         };
-        let form = Form::Count {
-            least: 0,
-            most: u32::MAX.into(),
-            zero: Zero::Zero,
-        };
-        match self.literal(form, &node) {
-            Some((limit, _)) if limit == "0" => self.unused(Some(&node)),
-            Some((limit, _)) => {
-                self.output.set("client.connection_limit", limit, None);
-                self.taken(Some(&node), "client.connection_limit");
+        let path = "client.connection_limit";
+        match self.ruled(Scope::Top, path, &node) {
+            Some(limit) if limit == "0" => self.unused(Some(&node)),
+            Some(limit) => {
+                self.output.set(path, limit, None);
+                self.taken(Some(&node), path);
             }
             None => {}
         }
@@ -199,8 +195,7 @@ impl Import<'_> {
             Some(..=-1) => Some(0),
             Some(0) => Some(default_ms),
             _ => {
-                let form = Scope::Top.row("client.ping_interval").map(|row| row.form);
-                self.literal(form?, node)?;
+                self.ruled(Scope::Top, "client.ping_interval", node)?;
                 let ms = time?.div_euclid(1_000_000).max(1);
                 Some(u64::try_from(ms).ok()?.min(720 * 3_600_000))
             }

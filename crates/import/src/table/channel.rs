@@ -59,7 +59,7 @@ pub(super) const CHANNEL: &[Row] = &[
 ];
 
 const STREAM: &str = "there are no subscription streams: its clients may not subscribe before the application decides otherwise; let it publish by the API";
-const MAPS: &str = "there are no map and shared-poll subscriptions: the namespace is left out, and its channels are refused with error 102";
+pub(crate) const MAPS: &str = "there are no map and shared-poll subscriptions: the namespace is left out, and its channels are refused with error 102";
 const DEPENDS: &str = "it is left out where what it needs is missing; there it does nothing then";
 const PROXY: &str = "needs a proxy that speaks HTTP; without one clients have no right that the application would have given";
 
@@ -67,18 +67,16 @@ pub(super) const NAMESPACE: &[Row] = &[
     Row::same("", "name", Form::Text, ""),
     Row::same("presence", "presence", Form::Flag, "false"),
     Row::same("join_leave", "join_leave", Form::Flag, "false"),
-    Row::new(
-        "force_push_join_leave",
+    Row::ruled(
         "force_push_join_leave",
         "force_push_join_leave",
         Form::Flag,
         "false",
-        How::Ruled(DEPENDS),
+        DEPENDS,
     ),
     Row::same("history_size", "history_size", COUNT, "0"),
     Row::same("history_ttl", "history_ttl", TIME, "\"0s\""),
-    Row::new(
-        "history_meta_ttl",
+    Row::same(
         "history_meta_ttl",
         "history_meta_ttl",
         Form::Time {
@@ -86,7 +84,6 @@ pub(super) const NAMESPACE: &[Row] = &[
             zero: Zero::Default,
         },
         "\"0s\"",
-        How::Same,
     ),
     Row::same(
         "force_positioning",
@@ -102,37 +99,33 @@ pub(super) const NAMESPACE: &[Row] = &[
     ),
     Row::same("force_recovery", "force_recovery", Form::Flag, "false"),
     Row::same("allow_recovery", "allow_recovery", Form::Flag, "false"),
-    Row::new(
-        "force_recovery_mode",
+    Row::ruled(
         "force_recovery_mode",
         "force_recovery_mode",
         Form::Word(&["", "stream", "cache"]),
         "",
-        How::Ruled("stream and no text are the same; cache as there"),
+        "stream and no text are the same; cache as there",
     ),
-    Row::new(
-        "auto_cache_recover",
+    Row::ruled(
         "auto_cache_recover",
         "auto_cache_recover",
         Form::Flag,
         "false",
-        How::Ruled(DEPENDS),
+        DEPENDS,
     ),
-    Row::new(
-        "allowed_delta_types",
+    Row::ruled(
         "allowed_delta_types",
         "allowed_delta_types",
         Form::List,
         "[]",
-        How::Ruled(DEPENDS),
+        DEPENDS,
     ),
-    Row::new(
-        "delta_publish",
+    Row::ruled(
         "delta_publish",
         "delta_publish",
         Form::Flag,
         "false",
-        How::Ruled(DEPENDS),
+        DEPENDS,
     ),
     Row::new(
         "allow_tags_filter",
@@ -226,53 +219,47 @@ pub(super) const NAMESPACE: &[Row] = &[
     ),
     Row::same("channel_regex", "channel_regex", Form::Text, ""),
     Row::same("", "publication_data_format", FORMATS, ""),
-    Row::new(
+    Row::ruled(
         "proxy_subscribe",
         "subscribe_proxy_enabled",
-        "subscribe_proxy_enabled",
         Form::Flag,
         "false",
-        How::Ruled(PROXY),
+        PROXY,
     ),
-    Row::new(
-        "subscribe_proxy_name",
+    Row::ruled(
         "subscribe_proxy_name",
         "subscribe_proxy_name",
         Form::Text,
         "\"default\"",
-        How::Ruled(PROXY),
+        PROXY,
     ),
-    Row::new(
+    Row::ruled(
         "proxy_publish",
         "publish_proxy_enabled",
-        "publish_proxy_enabled",
         Form::Flag,
         "false",
-        How::Ruled(PROXY),
+        PROXY,
     ),
-    Row::new(
-        "publish_proxy_name",
+    Row::ruled(
         "publish_proxy_name",
         "publish_proxy_name",
         Form::Text,
         "\"default\"",
-        How::Ruled(PROXY),
+        PROXY,
     ),
-    Row::new(
+    Row::ruled(
         "proxy_sub_refresh",
         "sub_refresh_proxy_enabled",
-        "sub_refresh_proxy_enabled",
         Form::Flag,
         "false",
-        How::Ruled(PROXY),
+        PROXY,
     ),
-    Row::new(
-        "sub_refresh_proxy_name",
+    Row::ruled(
         "sub_refresh_proxy_name",
         "sub_refresh_proxy_name",
         Form::Text,
         "\"default\"",
-        How::Ruled(PROXY),
+        PROXY,
     ),
     Row::decide(
         "proxy_subscribe_stream",

@@ -21,15 +21,12 @@ const DELAY: Form = Form::Time {
 };
 
 pub(super) const CLIENT: &[Row] = &[
-    Row::new(
+    Row::ruled(
         "allowed_origins",
-        "client.allowed_origins",
         "client.allowed_origins",
         Form::List,
         "[]",
-        How::Ruled(
-            "with an empty list no page may connect there; here those of the server's own host may",
-        ),
+        "with an empty list no page may connect there; here those of the server's own host may",
     ),
     Row::same(
         "allow_anonymous_connect_without_token",
@@ -56,21 +53,19 @@ pub(super) const CLIENT: &[Row] = &[
         Form::Text,
         "",
     ),
-    Row::new(
+    Row::ruled(
         "ping_interval",
-        "client.ping_interval",
         "client.ping_interval",
         TIME,
         "\"25s\"",
-        How::Ruled("less than zero becomes 0: no pings"),
+        "less than zero becomes 0: no pings",
     ),
-    Row::new(
+    Row::ruled(
         "pong_timeout",
-        "client.pong_timeout",
         "client.pong_timeout",
         TIME,
         "\"8s\"",
-        How::Ruled("8s is the default there, and 10s here; so it is written"),
+        "8s is the default there, and 10s here; so it is written",
     ),
     Row::same(
         "client_stale_close_delay",
@@ -120,13 +115,12 @@ pub(super) const CLIENT: &[Row] = &[
         LIMIT,
         "300",
     ),
-    Row::new(
+    Row::ruled(
         "client_connection_limit",
-        "client.connection_limit",
         "client.connection_limit",
         COUNT,
         "0",
-        How::Ruled("0 is no limit there, and here what memory allows; past it clients get 503"),
+        "0 is no limit there, and here what memory allows; past it clients get 503",
     ),
     Row::same(
         "client_connection_rate_limit",
@@ -146,13 +140,11 @@ pub(super) const CLIENT: &[Row] = &[
         Form::Flag,
         "false",
     ),
-    Row::new(
+    Row::same(
         "user_personal_channel_namespace",
-        "client.subscribe_to_user_personal_channel.personal_channel_namespace",
         "client.subscribe_to_user_personal_channel.personal_channel_namespace",
         Form::Text,
         "",
-        How::Same,
     ),
     Row::new(
         "user_personal_single_connection",

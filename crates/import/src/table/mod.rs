@@ -12,6 +12,7 @@ mod transports;
 
 use crate::source::Node;
 
+pub(crate) use channel::MAPS;
 pub(crate) use elsewhere::{PRO_KEYS, V5_ALONE};
 
 /// The shape of a value, and its bounds here.
@@ -125,6 +126,17 @@ impl Row {
         Self::new(v5, v6, v6, form, default, How::Same)
     }
 
+    /// Under its name in version 6, as far as more than its own line decides.
+    const fn ruled(
+        v5: &'static str,
+        v6: &'static str,
+        form: Form,
+        default: &'static str,
+        what: &'static str,
+    ) -> Self {
+        Self::new(v5, v6, v6, form, default, How::Ruled(what))
+    }
+
     const fn gone(
         v5: &'static str,
         v6: &'static str,
@@ -221,6 +233,19 @@ pub(crate) const PROXY_PLACES: [&str; 6] = [
     "channel.proxy.publish",
     "channel.proxy.sub_refresh",
     "rpc.proxy",
+];
+
+/// Lists of tables with names, and what stands in each.
+pub(crate) const LISTS: [(&str, Scope); 3] = [
+    ("channel.namespaces", Scope::Namespace),
+    ("proxies", Scope::Proxy),
+    ("rpc.namespaces", Scope::RpcNamespace),
+];
+
+/// Namespaces without a name.
+pub(crate) const UNNAMED: [(&str, Scope); 2] = [
+    ("channel.without_namespace", Scope::Namespace),
+    ("rpc.without_namespace", Scope::RpcNamespace),
 ];
 
 /// The two places for keys of tokens.

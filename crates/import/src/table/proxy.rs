@@ -1,6 +1,6 @@
 //! Calls to the application.
 
-use super::{Form, How, Row, Zero};
+use super::{Form, Row, Zero};
 
 const GRPC: &str =
     "only HTTP is spoken: the application needs an endpoint that begins with http:// or https://";
@@ -9,14 +9,7 @@ const GRPC: &str =
 pub(super) const PROXY: &[Row] = &[
     Row::same("", "name", Form::Text, ""),
     Row::same("", "enabled", Form::Flag, "false"),
-    Row::new(
-        "",
-        "endpoint",
-        "endpoint",
-        Form::Secret,
-        "",
-        How::Ruled(GRPC),
-    ),
+    Row::ruled("", "endpoint", Form::Secret, "", GRPC),
     Row::same(
         "",
         "timeout",
@@ -48,23 +41,19 @@ pub(super) const PROXY: &[Row] = &[
         Form::Map,
         "{}",
     ),
-    Row::new(
+    Row::ruled(
         "http_status_code_transforms",
-        "http.status_to_code_transforms",
         "http.status_to_code_transforms",
         Form::Any,
         "[]",
-        How::Ruled("a code of zero is one that is not written"),
+        "a code of zero is one that is not written",
     ),
-    Row::new(
+    Row::ruled(
         "",
-        "http.tls",
         "http.tls",
         Form::Any,
         "{}",
-        How::Ruled(
-            "server_ca_pem, cert_pem and key_pem, as text or as the path of a file; server_name and insecure_skip_verify are not there",
-        ),
+        "server_ca_pem, cert_pem and key_pem, as text or as the path of a file; server_name and insecure_skip_verify are not there",
     ),
     Row::part(
         "grpc_cert_file grpc_credentials_key grpc_credentials_value grpc_compression grpc_tls",
@@ -110,20 +99,18 @@ pub(super) const RPC: &[Row] = &[
 
 pub(super) const RPC_NAMESPACE: &[Row] = &[
     Row::same("", "name", Form::Text, ""),
-    Row::new(
+    Row::ruled(
         "",
-        "proxy_enabled",
         "proxy_enabled",
         Form::Flag,
         "false",
-        How::Ruled("needs a proxy that speaks HTTP; without one its methods answer error 108"),
+        "needs a proxy that speaks HTTP; without one its methods answer error 108",
     ),
-    Row::new(
+    Row::ruled(
         "rpc_proxy_name",
-        "proxy_name",
         "proxy_name",
         Form::Text,
         "\"default\"",
-        How::Ruled("needs a proxy that speaks HTTP; without one its methods answer error 108"),
+        "needs a proxy that speaks HTTP; without one its methods answer error 108",
     ),
 ];
