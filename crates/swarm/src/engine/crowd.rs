@@ -70,8 +70,6 @@ pub(super) struct World {
     pub(super) http: Option<Box<HttpTerminals>>,
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
-    /// The last look at the sockets left some unread.
-    pub(super) has_unread_input: bool,
     /// Which refusals of the server have been kept, and by whom.
     pub(super) refusals: Refusals,
     pub(super) heartbeat: Option<Heartbeat>,
@@ -180,7 +178,6 @@ impl<R: Reactor> Crowd<R> {
             http: HttpTerminals::new(&plan, part.count),
             outbox: Outbox::default(),
             opening: Opening::new(&plan, part, now),
-            has_unread_input: false,
             refusals: Refusals::default(),
             heartbeat,
             churn: Churn::new(&plan, part),
@@ -230,20 +227,14 @@ impl<R: Reactor> Crowd<R> {
             world,
         } = self;
         world.obey(clock.now());
-        world.act(reactor, clock.now());
+        world.act(reactor, completions.input_pending, clock.now());
         world.send(reactor, clock.now());
         let timeout = world.timeout(clock.now());
         reactor.wait(Some(timeout), completions)?;
 
         // The arrival time of the whole batch: after it was received, before any of it is looked at.
         let arrived = clock.now();
-        let Completions {
-            list,
-            buffer,
-            input_pending,
-            ..
-        } = completions;
-        world.has_unread_input = *input_pending;
+        let Completions { list, buffer, .. } = completions;
         let busy = !list.is_empty();
         for completion in list.drain(..) {
             world.handle(reactor, completion, buffer, arrived);
@@ -268,15 +259,15 @@ impl<R: Reactor> Crowd<R> {
 }
 
 impl World {
-    /// Does what is due by the clock.
-    fn act<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+    /// Does what is due by the clock. `has_unread_input`: the last look at the sockets left some unread.
+    fn act<R: Reactor>(&mut self, reactor: &mut R, has_unread_input: bool, now: Nanos) {
         self.expire_closing(reactor, now);
         if self.closing_all.is_some() {
             self.close_some(reactor, now);
             return;
         }
         self.expire_attempts(reactor, now);
-        self.open_due(reactor, now);
+        self.open_due(reactor, has_unread_input, now);
         self.churn(reactor, now);
         self.suffer(reactor, now);
         self.settle_leaving();

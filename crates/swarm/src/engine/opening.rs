@@ -182,14 +182,19 @@ impl Opening {
 }
 
 impl World {
-    /// Begins the connections that are due and have room in the window.
-    pub(super) fn open_due<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+    /// Begins the connections that are due and have room in the window, a few only where the last look at the sockets left some unread.
+    pub(super) fn open_due<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        has_unread_input: bool,
+        now: Nanos,
+    ) {
         let room = self
             .opening
             .window
             .size()
             .saturating_sub(self.opening.under_way);
-        let most = match self.has_unread_input {
+        let most = match has_unread_input {
             true => CONNECTS_BESIDE_INPUT,
             false => CONNECTS_PER_TURN,
         };
