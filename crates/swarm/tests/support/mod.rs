@@ -12,7 +12,6 @@ pub(crate) mod program;
 use myriad_swarm::{
     Config, Driver, Endpoint, Interrupt, LiveStyle, Publish, PublishBody, Report, Target,
 };
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -229,15 +228,12 @@ pub(crate) fn read_body(stream: &mut TcpStream, head: &str) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// A listener with room for a whole crowd. The standard library's has room for 128. A crowd of more that comes at once may overflow it, and
-/// the kernel resets a connection whose SYN cookie it cannot take.
+/// A listener with room for a whole crowd. The standard library's has room for 128. A crowd of more may overflow it, and the kernel then
+/// resets connections whose SYN cookies it cannot take.
 fn roomy_listener() -> TcpListener {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
-    socket
-        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
-        .unwrap();
-    socket.listen(4096).unwrap();
-    socket.into()
+    let listener = myriad_reactor::listen(([127, 0, 0, 1], 0).into(), 4096, None, false).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    listener
 }
 
 /// Gives every client a text message.
