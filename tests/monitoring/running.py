@@ -1,9 +1,6 @@
 """A server that does a little of everything, its application, and a Prometheus that reads it."""
 
-import base64
 import contextlib
-import hashlib
-import hmac
 import http.client
 import http.server
 import json
@@ -20,8 +17,10 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
+import ports
+import self_signed
 from files import PROMETHEUS, RULES
-from server import PATIENCE, Server
+from server import PATIENCE, Server, run
 
 SECRET = "a secret of this test alone, which nobody uses"
 CONFIG = f"""
@@ -70,32 +69,17 @@ def busy_server(directory):
         threading.Thread(target=application.serve_forever, daemon=True).start()
         config = directory / "myriad.toml"
         config.write_text(CONFIG.format(port=application.server_address[1]))
-        certificate, key = self_signed(directory)
-        server = Server.start("--config", str(config), "--tls-certificate", certificate, "--tls-key", key)
+        if not shutil.which("openssl"):
+            pytest.skip("openssl is not installed")
+        # Longer than an alert wants it at least.
+        certificate, key = self_signed.certificate(directory, days=90)
+        server = Server.start("--config", str(config), "--tls-certificate", str(certificate), "--tls-key", str(key))
         server.trust = ssl.create_default_context(cafile=certificate)
         try:
             yield server
         finally:
             server.stop()
             application.shutdown()
-
-
-def self_signed(directory):
-    if not shutil.which("openssl"):
-        pytest.skip("openssl is not installed")
-    certificate, key = str(directory / "certificate.pem"), str(directory / "key.pem")
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "90", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
-    subprocess.run(["openssl", "req", "-x509", *curve, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return certificate, key
-
-
-def token(user):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    text = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode()) + b"." + part(json.dumps({"sub": user}).encode())
-    return (text + b"." + part(hmac.digest(SECRET.encode(), text, hashlib.sha256))).decode()
 
 
 class Crowd:
@@ -113,7 +97,8 @@ class Crowd:
             for _ in range(5):
                 reader.recv(timeout=PATIENCE)
         self.session({"connect": {}}, {"subscribe": {"channel": "news"}}, {"subscribe": {"channel": "more"}})
-        self.session({"connect": {"token": token("ann")}})
+        _, token, _ = run("token", "--user", "ann", "--secret", SECRET)
+        self.session({"connect": {"token": token.strip()}})
         # Pages of strangers get in nowhere.
         with contextlib.suppress(WebSocketException):
             self.server.client("/raw?channel=news", additional_headers={"Origin": "https://stranger.example"})
@@ -154,9 +139,7 @@ class Prometheus:
         config = PROMETHEUS.read_text().replace("15s", "1s").replace("127.0.0.1:8001", f"{server.host}:{server.port}")
         (directory / "prometheus.yml").write_text(config)
         shutil.copy(RULES, directory)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = "{}:{}".format(*free.getsockname())
+        self.address = f"127.0.0.1:{ports.reserve()}"
         self.log = (directory / "prometheus.log").open("w")
         flags = ["--config.file", directory / "prometheus.yml", "--storage.tsdb.path", directory / "data"]
         command = [program, *flags, "--web.listen-address", self.address, "--log.level", "warn"]

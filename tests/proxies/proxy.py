@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import ports
+import self_signed
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -163,11 +164,6 @@ def find(name):
 
 
 def make_certificate(directory):
-    """A certificate of its own for 127.0.0.1, which is no CA's, its key, and both in one file."""
-    key, certificate = directory / "key.pem", directory / "cert.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", certificate,
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    """A certificate, its key, and both in one file."""
+    certificate, key = self_signed.certificate(directory)
     (directory / "both.pem").write_text(certificate.read_text() + key.read_text())
