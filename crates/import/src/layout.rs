@@ -76,7 +76,7 @@ pub(crate) fn is_v5(name: &str) -> bool {
 /// seconds.
 struct V5Names {
     names: BTreeSet<String>,
-    /// What stands before names that need no line of their own.
+    /// Beginnings of names that need no row of their own.
     prefixes: Vec<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What `myriad_import` makes of configurations of Centrifugo passes the check of this server, and names options that there are.
+//! Files that `myriad_import` makes pass the check of this server, and name options of its catalogue.
 
 use myriad_import::table::{Form, How, Row, Scope};
 use myriad_import::{Fate, ImportError, Source, Variables, import};

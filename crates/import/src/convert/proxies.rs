@@ -77,7 +77,7 @@ impl Import<'_> {
         true
     }
 
-    /// A proxy that nobody calls. What is not an option stays, so that it is named.
+    /// A proxy that nobody calls. Names that are no options stay in the tree, and the report names them.
     fn idle_proxy(&mut self, from: &str) {
         for row in Scope::Proxy.rows() {
             self.idle(&join(from, row.v6));

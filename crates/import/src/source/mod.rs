@@ -1,4 +1,4 @@
-//! What somebody wrote, in whichever language, as one tree that knows where each value stands.
+//! A configuration in any of the three languages, as one tree. Each value knows where it stands.
 
 mod json;
 mod toml;

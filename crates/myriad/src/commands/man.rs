@@ -137,7 +137,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// What stands behind the options in the help, under the headings that a page has for it.
+/// The text behind the options of the help, by headings of a page.
 fn sections(text: &str) -> Vec<(&'static str, Vec<String>)> {
     let headings = [
         ("Exit codes:", "EXIT STATUS"),
