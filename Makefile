@@ -6,6 +6,7 @@
 # make bench            the figures of docs/benchmarks.md, beside a plain program (two hours, on an idle machine)
 # make bench-2m         two million connections, both ends, with pushes (20 GB of memory)
 # make bench-1m-hash    a million connections with a larger connection hash (in a network namespace, without root)
+# make bench-paired     two builds in turn, and each figure as a ratio; BEFORE=PROGRAM, PAIRED='--only SCENARIO'
 # make bench-tuning     what kernel settings are worth: docs/tuning.md (some minutes a round)
 # make soak             an hour at 500,000 connections with churn, pushes and pings: nothing lost, nothing grown
 # make conformance      all 517 cases of the Autobahn test suite, on both drivers (Python 2.7; a quarter of an hour)
@@ -37,6 +38,8 @@ DEMO ?=
 BENCH ?=
 FUZZ ?=
 TUNING ?=
+BEFORE ?=
+PAIRED ?= --only broadcast-100k --only sessions-100k
 SOAK ?=
 TEST ?=
 CONFORMANCE ?=
@@ -51,7 +54,7 @@ ARENA ?=
 RUST_TARGET ?=
 CARGO_BUILD ?= build
 
-.PHONY: demo demo-cluster dist package nfpm help test bench bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
+.PHONY: demo demo-cluster dist package nfpm help test bench bench-paired bench-tuning cluster-faults bench-cluster bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -124,6 +127,10 @@ cluster-faults:
 	$(PYTHON) -m venv tests/cluster/.venv
 	tests/cluster/.venv/bin/pip install --quiet -r tests/cluster/requirements.txt
 	tests/cluster/.venv/bin/python tests/cluster/faults.py --runs 20 --myriad $(TARGET)/release/myriad $(FAULTS)
+
+bench-paired:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) bench/paired.py --before $(BEFORE) --after $(TARGET)/release/myriad $(PAIRED)
 
 bench-tuning:
 	$(CARGO) build --release --locked --bin myriad

@@ -1,6 +1,8 @@
 """The arithmetic of the benchmark: a wrong median is a wrong claim. No server is started here."""
 
 import argparse
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 import context
 import crowd
 import namespace
+import paired
 import processes
 import quantity
 import report
@@ -54,6 +57,28 @@ class QuantityTest(unittest.TestCase):
             (55_010_000, "52.5 MiB"), (17e9, "15.8 GiB"),
         ]:
             self.assertEqual(quantity.size(value), shown)
+
+
+class PairedTest(unittest.TestCase):
+    def shown(self, pairs):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            paired.show(next(iter(scenarios.everything(None, None))), "io_uring", pairs)
+        return output.getvalue()
+
+    def test_a_ratio_is_that_of_two_runs_side_by_side(self):
+        # Medians of their own would say 1: the machine was twice as slow in the second round.
+        pairs = [({"last": 100}, {"last": 110}), ({"last": 220}, {"last": 200}), ({"last": 100}, {"last": 102})]
+        self.assertIn("| last | 100 | 110 | 1.020 (0.909 to 1.100, 3 rounds) |", self.shown(pairs))
+
+    def test_figures_have_units_and_those_that_are_not_there_are_left_out(self):
+        found = paired.figures(run("io_uring", 0, [70, 80, 300], cpu_s=0.5))
+        self.assertEqual(found["publish to the last client, ms"], 80)
+        self.assertAlmostEqual(found["server CPU a delivery, us"], 0.5e6 / 300)
+        self.assertNotIn("publications a second", found)
+
+    def test_a_scenario_without_a_whole_round_says_so(self):
+        self.assertIn("no round in which all clients were there", self.shown([]))
 
 
 class RowTest(unittest.TestCase):
