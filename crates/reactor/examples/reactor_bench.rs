@@ -61,6 +61,7 @@ fn run<R: Reactor>(
         listeners: vec![listener],
         sockets_max: count as usize + 1,
         reactors: 1,
+        speaks_first: false,
     };
     let shared = progress.clone();
     let crowd = std::thread::spawn(move || {
@@ -217,6 +218,7 @@ fn crowd<R: Reactor>(
         listeners: Vec::new(),
         sockets_max: count as usize,
         reactors: 1,
+        speaks_first: false,
     };
     let mut reactor = make(setup)?;
     let mut completions = Completions::new();

@@ -12,6 +12,7 @@ use support::{Event, Real, World, on_both, token};
 
 on_both!(
     connects_and_talks,
+    who_speaks_first_is_heard_and_who_stays_silent_is_accepted,
     connects_over_ipv6,
     connects_from_chosen_sources,
     chosen_ports_are_kept,
@@ -59,6 +60,32 @@ fn connects_and_talks<R: Real>() {
         events.contains(&Event::Finished(token(3)))
     });
     world.close(socket, token(3));
+}
+
+/// The end of the TCP handshake leaves with the first bytes, or after a while without any.
+fn who_speaks_first_is_heard_and_who_stays_silent_is_accepted<R: Real>() {
+    let (listener, address) = listener();
+    let mut world = World::<R>::speaking_first(8, address);
+    for says_something in [true, false] {
+        let token = token(u32::from(says_something));
+        let socket = world.reactor.connect(token, None, address).unwrap();
+        world.until("connected", |events| {
+            events.contains(&Event::Connected(token))
+        });
+        world.reactor.register(socket, token);
+        if says_something {
+            world.reactor.send_batch(&mut [SendOp::new(socket, b"hello")]);
+        }
+        let (mut stream, _) = listener.accept().unwrap();
+        if says_something {
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"hello");
+        }
+        stream.write_all(b"welcome").unwrap();
+        assert_eq!(world.until_received(token, 7), b"welcome");
+        world.close(socket, token);
+    }
 }
 
 fn connects_over_ipv6<R: Real>() {

@@ -25,6 +25,7 @@ fn two<R: Real>(sockets_max: usize) -> (R, [SocketAddr; 2]) {
         listeners,
         sockets_max,
         reactors: 1,
+        speaks_first: false,
     };
     let mut reactor = R::make(setup).unwrap();
     reactor.accept(true);

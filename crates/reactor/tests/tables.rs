@@ -69,6 +69,7 @@ fn epoll_threads_with_their_own_tables_each_have_the_limit() {
                         listeners: vec![listener],
                         sockets_max: 1000,
                         reactors: 1,
+                        speaks_first: false,
                     };
                     let mut reactor = Epoll::new(setup).unwrap();
                     assert!(reactor.capacity() >= EACH);

@@ -179,6 +179,7 @@ fn silent_wakers_are_refused() {
         listeners: Vec::new(),
         sockets_max: 1,
         reactors: 1,
+        speaks_first: false,
     };
     assert!(Epoll::new(setup()).is_err());
     if Driver::probe_io_uring().is_ok() {

@@ -211,6 +211,11 @@ impl Connection {
         self.buffering(|buffers| buffers.output.extend_from_slice(bytes));
     }
 
+    /// Appends the output to `out`, which sends it from now on.
+    pub fn move_output(&mut self, out: &mut Vec<u8>) {
+        self.buffering(|buffers| out.append(&mut buffers.output));
+    }
+
     /// The socket took so many bytes of the output.
     pub fn note_sent(&mut self, count: usize) {
         self.buffering(|buffers| drop(buffers.output.drain(..count)));

@@ -3,7 +3,7 @@
 use crate::connection::{ConnectionFailed, Step};
 use crate::figures::{Failure, refusal};
 use crate::workers::{Desk, Done};
-use crate::{IS_AWAY, IS_DUE, IS_PAUSED, Offer, Tls, token_below};
+use crate::{IS_AWAY, IS_DUE, IS_HOLDING, IS_PAUSED, Offer, Tls, token_below};
 use myriad_reactor::{Completion, Completions, Reactor, Refusal};
 use myriad_wheel::Key;
 use std::sync::Arc;
@@ -103,7 +103,8 @@ impl Tls {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
-        if !secured.connection.output().is_empty() {
+        let has_output = !secured.connection.output().is_empty();
+        if has_output {
             self.speaking.push(key);
         }
         match result {
@@ -111,6 +112,10 @@ impl Tls {
             Ok(Step::Taken) => self.greet(key, out),
             Ok(Step::Established { is_resumed }) => {
                 let is_legacy = secured.note_open();
+                if has_output {
+                    secured.set(IS_HOLDING);
+                    self.holding.push(key);
+                }
                 self.setup.figures.count_established(is_resumed, is_legacy);
                 self.leave_place(key);
                 self.open(key, 0..0, out);

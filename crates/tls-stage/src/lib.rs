@@ -112,6 +112,8 @@ struct Tls {
     due: VecDeque<Key>,
     /// Connections with output, or whose end is to be sent.
     speaking: Vec<Key>,
+    /// Connections that hold their tickets back.
+    holding: Vec<Key>,
     /// Connections that the caller has closed before their last record had left, and since when.
     leaving: VecDeque<(Key, Duration)>,
     /// Completions that calls between two waits have produced.
@@ -163,6 +165,9 @@ const AWAITS_WRITABLE: u16 = 2048;
 const IS_LEAVING: u16 = 4096;
 /// Another thread has the connection, and makes the next step of its handshake. What comes meanwhile is kept here.
 const IS_AWAY: u16 = 8192;
+/// The output is the end of the handshake, with tickets in most of them. It leaves with the first answer if that comes before the next wait,
+/// as it does for a request that came with the end of the client's side: one segment, and one acknowledgement, for both.
+const IS_HOLDING: u16 = 16384;
 
 // With the slab's generation an idle connection takes 248 bytes.
 const _: () = assert!(size_of::<Secured>() <= 240);
@@ -188,6 +193,7 @@ impl<R: Reactor> TlsStage<R> {
                 handshakes: 0,
                 due: VecDeque::new(),
                 speaking: Vec::new(),
+                holding: Vec::new(),
                 leaving: VecDeque::new(),
                 ready: Vec::new(),
                 below: Vec::new(),

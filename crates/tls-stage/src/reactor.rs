@@ -150,7 +150,7 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         let Some(tls) = &mut self.tls else {
             return self.sockets.wait(timeout, completions);
         };
-        tls.flush(&mut self.sockets);
+        tls.flush_held(&mut self.sockets);
         // What was opened behind the buffer's end is over.
         completions.buffer.truncate(Completions::BUFFER_BYTES);
         completions.buffer.shrink_to(2 * Completions::BUFFER_BYTES);

@@ -2,7 +2,7 @@
 
 use crate::figures::Failure;
 use crate::{
-    AWAITS_WRITABLE, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY, Secured, Tls, WANTS_FIN,
+    AWAITS_WRITABLE, IS_HOLDING, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY, Secured, Tls, WANTS_FIN,
     WANTS_WRITABLE,
 };
 use myriad_reactor::{Close, Completion, Parts, Reactor, SendOp, Sent, Socket};
@@ -103,8 +103,9 @@ impl Tls {
         if secured.connection.is_handshaking() || secured.connection.is_over() {
             return Plan::Known(Sent::All);
         }
+        let is_holding = secured.has(IS_HOLDING) && !secured.has(WANTS_FIN | IS_LEAVING);
         // Behind a record that has left in part nothing but its rest may follow.
-        if !secured.connection.output().is_empty() {
+        if !secured.connection.output().is_empty() && !is_holding {
             return Plan::Known(Sent::Partly(0));
         }
         let start = self.outgoing.len();
@@ -114,6 +115,10 @@ impl Tls {
         let plain = &piece.bytes[gone..];
         if plain.is_empty() {
             return Plan::Known(Sent::All);
+        }
+        if is_holding {
+            secured.take(IS_HOLDING);
+            secured.connection.move_output(&mut self.outgoing);
         }
         if !secured.connection.seal(plain, &mut self.outgoing) {
             self.outgoing.truncate(start);
@@ -167,6 +172,18 @@ impl Tls {
         secured.connection.note_sent(taken);
     }
 
+    /// Sends the ends of handshakes behind which the caller has said nothing, and all other output.
+    pub(crate) fn flush_held<R: Reactor>(&mut self, sockets: &mut R) {
+        for key in std::mem::take(&mut self.holding) {
+            if let Some(secured) = self.secured.get_mut(key)
+                && secured.take(IS_HOLDING)
+            {
+                self.speaking.push(key);
+            }
+        }
+        self.flush(sockets);
+    }
+
     /// Sends what connections have as output, in one batch, and what is to follow it.
     pub(crate) fn flush<R: Reactor>(&mut self, sockets: &mut R) {
         if self.speaking.is_empty() {
@@ -176,7 +193,7 @@ impl Tls {
         // A batch may hold one operation for each socket.
         speaking.sort_unstable_by_key(|key| (key.index, key.generation));
         speaking.dedup();
-        let is_ready = |secured: &Secured| !secured.has(AWAITS_WRITABLE);
+        let is_ready = |secured: &Secured| !secured.has(AWAITS_WRITABLE | IS_HOLDING);
         speaking.retain(|key| self.secured.get(*key).is_some_and(is_ready));
         let mut ops: Vec<SendOp<'_>> = Vec::with_capacity(speaking.len());
         for key in &speaking {

@@ -413,6 +413,64 @@ fn what_clients_say_comes_back_whole_under_every_fault() {
     }
 }
 
+/// A server and a client that has the server's part of the handshake, and has answered it. `said` comes with that answer.
+fn answered(said: &[u8]) -> (SimNet, TlsStage<Sim>, Server, Client) {
+    let net = SimNet::new(1, Faults::NONE);
+    let (mut stage, _) = stage(&net, 1);
+    let mut server = Server::default();
+    let mut client = Client::new(&net, client(&[&version::TLS13]));
+    client.say(said);
+    while client.tls.is_handshaking() {
+        client.turn(&net);
+        server.turn(&mut stage);
+    }
+    client.turn(&net);
+    (net, stage, server, client)
+}
+
+#[test]
+fn tickets_leave_with_the_answer_to_what_came_with_the_handshakes_end() {
+    let (net, mut stage, mut server, client) = answered(b"hello");
+    let mut completions = Completions::new();
+    stage
+        .wait(Some(Duration::ZERO), &mut completions)
+        .expect("a wait");
+    for completion in &completions.list {
+        server.handle(&mut stage, completion, &completions.buffer);
+    }
+    assert!(net.read(client.peer).is_empty(), "tickets wait for the answer");
+    server.send(&mut stage);
+    let flight = net.read(client.peer);
+    let first = 5 + usize::from(u16::from_be_bytes([flight[3], flight[4]]));
+    let second = 5 + usize::from(u16::from_be_bytes([flight[first + 3], flight[first + 4]]));
+    // Its type, padded by nothing, and the tag (RFC 8446, section 5.2).
+    assert_eq!(second, 5 + b"hello".len() + 1 + 16);
+    assert_eq!(flight.len(), first + second, "a ticket, then the answer");
+}
+
+#[test]
+fn tickets_leave_alone_where_nothing_is_answered() {
+    let (net, mut stage, mut server, mut client) = answered(b"");
+    server.turn(&mut stage);
+    assert!(net.read(client.peer).is_empty());
+    server.turn(&mut stage);
+    let received = client.tls.tls13_tickets_received();
+    client.turn(&net);
+    assert_eq!(client.tls.tls13_tickets_received(), received + 1);
+}
+
+#[test]
+fn tickets_and_a_close_notify_leave_when_a_connection_is_closed_at_once() {
+    let (net, mut stage, mut server, mut client) = answered(b"");
+    server.turn(&mut stage);
+    let (_, echo) = server.open.pop_first().expect("a connection");
+    stage.shutdown(echo.socket);
+    stage.close(echo.socket, echo.token, Close::Orderly);
+    client.turn(&net);
+    assert_eq!(client.tls.tls13_tickets_received(), 1);
+    assert!(client.has_read_close_notify);
+}
+
 #[test]
 fn connections_wait_in_line_until_a_place_is_free() {
     let net = SimNet::new(1, Faults::NONE);

@@ -42,6 +42,7 @@ pub struct Epoll {
     events: Vec<epoll::Event>,
     open_count: usize,
     capacity: usize,
+    speaks_first: bool,
 }
 
 struct Listener {
@@ -80,6 +81,7 @@ impl Epoll {
             events: Vec::with_capacity(EVENTS_MAX),
             open_count: 0,
             capacity: setup.sockets_max.min(available).min(Socket::SLOTS_MAX),
+            speaks_first: setup.speaks_first,
         })
     }
 
@@ -358,7 +360,7 @@ impl Reactor for Epoll {
             return Err(Errno::MFILE.into());
         }
         outgoing::check_families(source, target)?;
-        let fd = outgoing::open(source, target)?;
+        let fd = outgoing::open(source, target, self.speaks_first)?;
         let socket = self.insert(fd).map_err(|refused| refused.error)?;
         let slot = socket.slot();
         let started = outgoing::connect(borrow(slot), target).and_then(|started| {

@@ -167,6 +167,10 @@ pub struct Setup {
     /// Number of reactors in this process, including this one. They share the user's locked memory (RLIMIT_MEMLOCK),
     /// which bounds io_uring's queues.
     pub reactors: usize,
+    /// Whether the caller speaks first on the connections that it opens. Then the kernel acknowledges the peer's part of the TCP handshake
+    /// together with the first bytes, which saves a segment and the peer a wait. A peer that speaks first would wait for that
+    /// acknowledgement for 200 ms (`TCP_DELACK_MAX`).
+    pub speaks_first: bool,
 }
 
 /// The segment size (TCP_MAXSEG) for a send buffer of this many bytes: half of the buffer.

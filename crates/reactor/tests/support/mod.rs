@@ -143,6 +143,16 @@ impl<R: Real> World<R> {
         Self::new(None, sockets_max, target, R::make)
     }
 
+    /// The same, whose caller speaks first.
+    pub fn speaking_first(sockets_max: usize, target: SocketAddr) -> Self {
+        Self::new(None, sockets_max, target, |setup| {
+            R::make(Setup {
+                speaks_first: true,
+                ..setup
+            })
+        })
+    }
+
     fn new(
         listener: Option<std::net::TcpListener>,
         sockets_max: usize,
@@ -155,6 +165,7 @@ impl<R: Real> World<R> {
             listeners: listener.into_iter().collect(),
             sockets_max,
             reactors: 1,
+            speaks_first: false,
         })
         .unwrap();
         Self {

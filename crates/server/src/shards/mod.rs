@@ -200,6 +200,7 @@ impl Seat {
             listeners,
             sockets_max: self.plan.sockets_per_shard,
             reactors: self.plan.shards,
+            speaks_first: false,
         };
         let index = self.index;
         let unusable = ServerError::system("make a shard's event loop");

@@ -187,6 +187,7 @@ impl Node {
                 listeners: vec![listener],
                 sockets_max: 2000,
                 reactors: 1,
+                speaks_first: false,
             };
             let (mesh, passer) = (mesh.clone(), Box::new(Passer(sender.clone())));
             let settings = settings.clone();

@@ -313,6 +313,12 @@ impl Plan {
             .any(|target| target.server_name.is_some())
     }
 
+    /// Whether every terminal speaks before its server does: as HTTP and TLS want it, and not all protocols over TCP.
+    pub(crate) fn speaks_first(&self) -> bool {
+        let is_secure = |target: &PlannedTarget| target.server_name.is_some();
+        self.framing.is_none() || self.targets.iter().all(is_secure)
+    }
+
     /// What requests beside the crowd need for TLS: they are no clients that come back.
     pub(crate) fn request_tls(&self) -> RequestTls {
         self.tls.as_ref().map(|tls| Arc::clone(&tls.first))

@@ -62,6 +62,7 @@ fn run(
         listeners: Vec::new(),
         sockets_max,
         reactors: plan.deal.own().threads as usize,
+        speaks_first: plan.speaks_first(),
     };
     if plan.has_secure_targets() {
         // A call through a table costs nothing beside encryption, and saves a copy of all that terminals do.

@@ -66,6 +66,8 @@ pub(crate) struct TlsReactor<R: Reactor + ?Sized> {
     outgoing: Vec<u8>,
     /// Connections with output of the protocol's own.
     speaking: Vec<u32>,
+    /// Connections that hold the end of their handshake back.
+    holding: Vec<u32>,
     /// Connections that were registered after something had come for them.
     resumed: Vec<Token>,
     /// Bytes of all incomplete records.
@@ -107,6 +109,9 @@ struct TlsLink {
     is_registered: bool,
     /// The caller is to be told when the socket takes bytes again.
     is_writable_wanted: bool,
+    /// The output is the end of the handshake. It leaves with the first message of the terminal, which comes before the next wait in most
+    /// protocols: one segment, and one acknowledgement, for both.
+    is_holding: bool,
 }
 
 // What an idle client with TLS costs, beside 8 bytes of the slab (its generation, padded) and its `Link`.
@@ -129,6 +134,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             received: Completions::new(),
             outgoing: Vec::new(),
             speaking: Vec::new(),
+            holding: Vec::new(),
             resumed: Vec::new(),
             incomplete_bytes: 0,
             said: BTreeSet::new(),

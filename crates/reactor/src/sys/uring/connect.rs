@@ -26,9 +26,17 @@ pub(super) struct Outgoing {
     /// Source addresses that could be bound. Each address is tried once by a system call, because a ring reports a
     /// failed bind only after the next step, the connect, has started from the wrong address.
     bindable: HashSet<IpAddr>,
+    speaks_first: bool,
 }
 
 impl Outgoing {
+    pub(super) fn new(speaks_first: bool) -> Self {
+        Self {
+            speaks_first,
+            ..Self::default()
+        }
+    }
+
     /// Drops the addresses if the kernel has read all of them.
     pub(super) fn reclaim(&mut self, rings: &mut [Ring]) {
         if !self.addresses.is_empty() && rings.iter_mut().all(Ring::is_submitted) {
@@ -38,7 +46,7 @@ impl Outgoing {
 
     fn check_source(&mut self, source: SocketAddr, target: SocketAddr) -> io::Result<()> {
         if !self.bindable.contains(&source.ip()) {
-            drop(outgoing::open(Some(source), target)?);
+            drop(outgoing::open(Some(source), target, false)?);
             if self.bindable.len() < SOURCES_MAX {
                 self.bindable.insert(source.ip());
             }
@@ -72,6 +80,7 @@ impl Uring {
         self.outgoing.addresses.push(Addresses {
             source: source.map(SockAddr::from),
             target: target.into(),
+            speaks_first: self.outgoing.speaks_first,
         });
         let addresses = self.outgoing.addresses.last().expect("one was just pushed");
         // SAFETY: the addresses stay in place, within the capacity reserved above, until `reclaim` finds

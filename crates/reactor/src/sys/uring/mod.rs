@@ -121,7 +121,7 @@ impl Uring {
             rings: Vec::new(),
             state: State::with_listeners(setup.listeners.len()),
             acceptor: Acceptor::new(setup.listeners),
-            outgoing: Outgoing::default(),
+            outgoing: Outgoing::new(setup.speaks_first),
             headers: Headers::default(),
             batch_tables: Vec::new(),
             piece_size: receive::PieceSize::default(),

@@ -29,11 +29,14 @@ static LINGER_ZERO: libc::linger = libc::linger {
     l_linger: 0,
 };
 static ON: libc::c_int = 1;
+static OFF: libc::c_int = 0;
 
-/// Source and target of an outgoing connection, as the kernel reads them.
+/// An outgoing connection: source and target, as the kernel reads them.
 pub(super) struct Addresses {
     pub(super) source: Option<SockAddr>,
     pub(super) target: SockAddr,
+    /// As in `Setup`.
+    pub(super) speaks_first: bool,
 }
 
 /// The operations. Only sends, receives and connects borrow memory.
@@ -196,13 +199,18 @@ impl Ring {
             unsafe { self.push_borrowing(&entry, state) }
         };
         step(make.build())?;
-        step(option(slot, libc::IPPROTO_TCP, libc::TCP_NODELAY))?;
+        step(option(slot, libc::IPPROTO_TCP, libc::TCP_NODELAY, &ON))?;
+        if addresses.speaks_first {
+            // See `outgoing::open` for what this saves.
+            step(option(slot, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &OFF))?;
+        }
         if let Some(source) = &addresses.source {
             // See `outgoing::open` for why the port is left to the connect.
             step(option(
                 slot,
                 libc::IPPROTO_IP,
                 libc::IP_BIND_ADDRESS_NO_PORT,
+                &ON,
             ))?;
             step(opcode::Bind::new(Fixed(slot), source.as_ptr().cast(), source.len()).build())?;
         }
@@ -237,14 +245,19 @@ fn ignoring_result(entry: Entry) -> Entry {
         .user_data(Tag::plain(EventKind::Ignored, 0).to_bits())
 }
 
-/// Sets a socket option to 1.
-fn option(slot: u32, level: libc::c_int, name: libc::c_int) -> Entry {
-    let size = u32::try_from(size_of_val(&ON)).expect("an int's size is small");
+/// Turns a socket option on or off.
+fn option(
+    slot: u32,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &'static libc::c_int,
+) -> Entry {
+    let size = u32::try_from(size_of_val(value)).expect("an int's size is small");
     opcode::SetSockOpt::new(
         Fixed(slot),
         level.cast_unsigned(),
         name.cast_unsigned(),
-        (&raw const ON).cast(),
+        std::ptr::from_ref(value).cast(),
         size,
     )
     .build()

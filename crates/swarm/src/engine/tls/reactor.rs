@@ -109,6 +109,7 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
         completions.buffer.clear();
         // One wait may have finished many large records at once; the next ones need no such room.
         completions.buffer.shrink_to(2 * Completions::BUFFER_BYTES);
+        self.flush_held();
         let timeout = match self.resumed.is_empty() {
             true => timeout,
             false => Some(Duration::ZERO),

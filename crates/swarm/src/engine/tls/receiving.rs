@@ -90,6 +90,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
                     stage: Stage::Handshaking,
                     is_registered: false,
                     is_writable_wanted: false,
+                    is_holding: false,
                 };
                 self.links[token.index as usize] = Link::Tls {
                     socket,
@@ -164,12 +165,17 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         let now = self.micros();
         let Some(link) = self.tls(token) else { return };
         link.stage = Stage::Established;
+        link.is_holding = !link.connection.output().is_empty();
+        let is_holding = link.is_holding;
         let handshake = Handshake {
             micros: now.wrapping_sub(link.began),
             is_resumed,
             is_tls12: link.connection.is_tls12(),
         };
         self.handshakes.push(handshake);
+        if is_holding {
+            self.holding.push(token.index);
+        }
         out.list.push(Completion::Connected { token });
     }
 

@@ -53,9 +53,14 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         let Some(link) = self.tls_of(socket) else {
             return;
         };
+        let is_holding = std::mem::take(&mut link.is_holding);
         // Behind ciphertext that is not sent it would be read as a part of it.
-        if link.stage == Stage::Handshaking || !link.connection.output().is_empty() {
+        let is_waiting = !link.connection.output().is_empty() && !is_holding;
+        if link.stage == Stage::Handshaking || is_waiting {
             return;
+        }
+        if is_holding {
+            close_notify = link.connection.take_output();
         }
         link.connection.close_notify(&mut close_notify);
         if !close_notify.is_empty() {
@@ -92,8 +97,13 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         let sealed = match self.tls_of(op.socket) {
             None => Err(Sent::Failed(libc::ENOTCONN)),
             Some(link) if link.stage == Stage::Handshaking => Err(Sent::Partly(0)),
-            Some(link) if !link.connection.output().is_empty() => Err(Sent::Partly(0)),
+            Some(link) if !link.connection.output().is_empty() && !link.is_holding => {
+                Err(Sent::Partly(0))
+            }
             Some(link) => {
+                if std::mem::take(&mut link.is_holding) {
+                    outgoing.append(&mut link.connection.take_output());
+                }
                 let encrypted = match op.parts {
                     Parts::One(bytes) => link.connection.encrypt(bytes, &mut outgoing),
                     Parts::Many(slices) => {
@@ -175,8 +185,26 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
         // A batch may hold one operation for each socket.
         speaking.sort_unstable();
         speaking.dedup();
+        speaking.retain(|index| {
+            let link = self.tls_of(Socket::from_bits(*index));
+            link.is_some_and(|link| !link.is_holding)
+        });
         self.speak(&speaking);
         speaking.clear();
         self.speaking = speaking;
+    }
+
+    /// Sends the ends of handshakes behind which the terminals have said nothing.
+    pub(super) fn flush_held(&mut self) {
+        let mut holding = std::mem::take(&mut self.holding);
+        for index in holding.drain(..) {
+            if let Some(link) = self.tls_of(Socket::from_bits(index))
+                && std::mem::take(&mut link.is_holding)
+            {
+                self.speaking.push(index);
+            }
+        }
+        self.holding = holding;
+        self.flush();
     }
 }

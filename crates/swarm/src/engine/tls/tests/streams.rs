@@ -100,6 +100,32 @@ fn a_socket_that_takes_nothing_holds_the_sender_back() {
 }
 
 #[test]
+fn a_handshake_ends_with_the_first_message_or_the_next_wait_or_the_close() {
+    let established = || {
+        let mut pair = Pair::trusted(8, Faults::NONE, &TLS13);
+        pair.establish();
+        assert!(pair.tls().is_handshaking(), "the end of it is held back");
+        pair
+    };
+    let mut pair = established();
+    pair.send(b"first");
+    pair.server.turn(&pair.net);
+    assert_eq!(pair.server.received, b"first");
+
+    let mut pair = established();
+    pair.turn();
+    assert!(!pair.tls().is_handshaking());
+
+    let mut pair = established();
+    let (socket, token) = (pair.socket(), pair.token);
+    pair.reactor.close(socket, token, Close::Orderly);
+    pair.server.turn(&pair.net);
+    assert!(!pair.tls().is_handshaking());
+    let state = pair.tls().process_new_packets().unwrap();
+    assert!(state.peer_has_closed());
+}
+
+#[test]
 fn a_server_may_change_its_keys_and_ask_for_ours() {
     let mut pair = Pair::trusted(4, Faults::NONE, &TLS13);
     pair.establish();
