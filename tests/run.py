@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import conformance.suite
+import go_programs
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -253,9 +254,10 @@ def suites():
     yield python_suite("python clients", "clients/python", build, ["-n", "3"])
     yield from conformance_suites(build)
     yield from node_suites(build)
-    yield python_suite("cluster", "cluster", build, ["-n", "2"])
-    # Its tests skip themselves without Go.
-    yield python_suite("acme", "acme", build, ["-n", "2"])
+    # The tests of these two skip themselves without Go.
+    yield python_suite("cluster", "cluster", build, ["-n", "2"], programs=["nats-server"])
+    yield python_suite("acme", "acme", build, ["-n", "2"], programs=["pebble"])
+    yield differential_suite(build)
     yield packages_suite(build)
     yield python_suite("proxies", "proxies", build, prepare=install_proxies)
     yield python_suite("monitoring", "monitoring", build, prepare=install_prometheus)
@@ -334,9 +336,10 @@ def go_suite(build):
     )
 
 
-def python_suite(name, folder, build, options=(), prepare=None, beside_others=True):
-    """A suite for pytest in a folder of tests/, with an environment of its own."""
+def python_suite(name, folder, build, options=(), prepare=None, beside_others=True, programs=()):
+    """A suite for pytest in a folder of tests/, with an environment of its own. `programs` are of tests/go_programs.py."""
     directory = ROOT / "tests" / folder
+    of_go = [[sys.executable, ROOT / "tests" / "go_programs.py", *programs]] if programs and shutil.which("go") else []
     return Suite(
         name,
         [[directory / ".venv" / "bin" / "python", "-m", "pytest", "-q", *options]],
@@ -344,10 +347,17 @@ def python_suite(name, folder, build, options=(), prepare=None, beside_others=Tr
         count_pytest,
         {"MYRIAD": MYRIAD},
         prepare=prepare,
-        installs=environment_in(directory),
+        installs=[*environment_in(directory), *of_go],
         build=build,
         beside_others=beside_others,
     )
+
+
+def differential_suite(build):
+    """The same cases at Centrifugo and here."""
+    suite = python_suite("differential", "differential", build, programs=["centrifugo"])
+    suite.skipped = "" if shutil.which("go") else "go is not installed, which builds centrifugo"
+    return suite
 
 
 def packages_suite(build):
@@ -368,7 +378,7 @@ def run_command(command, suite, say=None):
     process = subprocess.Popen(
         [str(word) for word in command],
         cwd=suite.directory,
-        env={**os.environ, **suite.environment},
+        env={**go_programs.quick_environment(), **suite.environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -3,32 +3,21 @@
 import contextlib
 import json
 import os
-import shutil
 import socket
 import ssl
 import subprocess
 import time
 import urllib.request
-from pathlib import Path
 
+import go_programs
 import ports
 
-ROOT = Path(__file__).resolve().parents[2]
-VERSION = "2.10.3"
-MODULE = "github.com/letsencrypt/pebble/v2/cmd"
-PROGRAMS = ("pebble", "pebble-challtestsrv")
 PATIENCE = 60
 
 
 def programs():
     """Their folder, in which Go builds them once; None where there is no Go."""
-    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / f"pebble-{VERSION}"
-    if not all((folder / name).exists() for name in PROGRAMS):
-        if shutil.which("go") is None:
-            return None
-        packages = [f"{MODULE}/{name}@v{VERSION}" for name in PROGRAMS]
-        subprocess.run(["go", "install", *packages], env={**os.environ, "GOBIN": str(folder)}, check=True)
-    return folder
+    return go_programs.build("pebble")
 
 
 class Authority:

@@ -18,30 +18,29 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # Last, and here: benchmarks start servers too.
 sys.path.append(str(ROOT / "tests"))
 
+import go_programs  # noqa: E402
 import ports  # noqa: E402
 
-VERSION = "2.15.2"
-MODULE = f"github.com/nats-io/nats-server/v2@v{VERSION}"
 PATIENCE_SECONDS = 60
 
+
 def program():
-    """The path of nats-server, which Go builds once (some minutes); None where there is no Go."""
-    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / f"nats-{VERSION}"
-    built = folder / "nats-server"
-    if not built.exists():
-        if shutil.which("go") is None:
-            return None
-        environment = {**os.environ, "GOBIN": str(folder)}
-        subprocess.run(["go", "install", MODULE], env=environment, check=True)
-    return str(built)
+    """The path of nats-server for tests, which Go builds once; None where there is no Go."""
+    built = go_programs.build("nats-server")
+    return str(built / "nats-server") if built else None
 
 
 def program_or_exit():
-    """The path of nats-server. Where there is no Go, this process ends."""
-    built = program()
-    if built is None:
-        sys.exit("nats-server is built with Go, which is not installed; install Go and try again")
-    return built
+    """The path of nats-server as it is released, for measurements: Go builds it once (some minutes). Where there is no Go, this process
+    ends."""
+    source = go_programs.SOURCES["nats-server"]
+    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / f"nats-{source.version}"
+    built = folder / "nats-server"
+    if not built.exists():
+        if shutil.which("go") is None:
+            sys.exit("nats-server is built with Go, which is not installed; install Go and try again")
+        go_programs.install("nats-server", folder, os.environ)
+    return str(built)
 
 
 def pub(subject, data):

@@ -1,21 +1,16 @@
 """The two servers, with one configuration: the original, which Go builds once, and Myriad."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
+import go_programs
 import ports
 from server import Server
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-VERSION = "6.9.1"
-MODULE = f"github.com/centrifugal/centrifugo/v6@v{VERSION}"
 PATIENCE_SECONDS = 30
 SECRET, KEY = "a secret of the tests, 32 bytes long", "key-of-the-tests"
 EVERYBODY = {"allow_subscribe_for_client": True, "allow_subscribe_for_anonymous": True}
@@ -75,14 +70,9 @@ def settings(strict):
 
 
 def program():
-    """The path of the original, which Go builds once (some minutes); None where there is no Go."""
-    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / f"centrifugo-{VERSION}"
-    built = folder / "centrifugo"
-    if not built.exists():
-        if shutil.which("go") is None:
-            return None
-        subprocess.run(["go", "install", MODULE], env={**os.environ, "GOBIN": str(folder)}, check=True)
-    return str(built)
+    """The path of the original, which Go builds once; None where there is no Go."""
+    built = go_programs.build("centrifugo")
+    return str(built / "centrifugo") if built else None
 
 
 def toml(value):
