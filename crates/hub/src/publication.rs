@@ -203,9 +203,10 @@ impl Publication {
         };
         let base = self.delta_base.as_ref().map(|base| &*base.content);
         let parts = self.content.parts(format, form, base);
-        // Clients learn the epoch from the first publication of one, as they do in Centrifuge. It leaves that out for subscriptions with
-        // deltas.
-        let tells_epoch = offset == 1 && form == DataForm::Plain;
+        // Clients learn the epoch from the first publication of one, as they do in Centrifuge. It leaves that out in JSON for
+        // subscriptions with deltas.
+        let is_ordinary = form == DataForm::Plain || format == Format::Protobuf;
+        let tells_epoch = offset == 1 && is_ordinary;
         let fields = PublicationFields {
             epoch: if tells_epoch {
                 self.position.epoch.as_str()
@@ -436,6 +437,22 @@ mod tests {
             encodings.push(plain(protobuf).with_framing(Framing::Chunk));
         }
         encodings
+    }
+
+    #[test]
+    fn the_first_publication_of_an_epoch_tells_it_but_in_json_with_deltas() {
+        let publication = new(Payload::Json("{}".into())).with_position();
+        let epoch = publication.position().epoch;
+        let tells = |protocol, form| {
+            let (_, message) = publication.message(Encoding::new(protocol, None).with_form(form));
+            let name = epoch.as_str().as_bytes();
+            message.windows(name.len()).any(|bytes| bytes == name)
+        };
+        let (json, protobuf) = (Protocol::CentrifugeJson, Protocol::CentrifugeProtobuf);
+        for form in [DataForm::Plain, DataForm::Whole, DataForm::Delta] {
+            assert!(tells(protobuf, form), "{form:?}");
+            assert_eq!(tells(json, form), form == DataForm::Plain, "{form:?}");
+        }
     }
 
     #[test]
