@@ -14,20 +14,19 @@ def seen():
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory):
-    """Starts a pair of servers with a configuration, once."""
+    """Starts a pair of servers with one configuration, once: strict ones, open ones, or open ones that have no clients."""
     program = pair.program()
     if program is None:
         pytest.skip("centrifugo is built with Go, which is not installed")
     running = {}
 
-    def pair_of(strict):
-        if strict not in running:
-            folder = tmp_path_factory.mktemp("strict" if strict else "open")
-            config = pair.settings(strict)
-            original = pair.Original(program, folder, config)
-            running[strict] = [original]
-            running[strict].append(pair.start_myriad(folder, config))
-        return running[strict]
+    def pair_of(name):
+        if name not in running:
+            folder = tmp_path_factory.mktemp(name)
+            config = pair.settings(name == "strict")
+            running[name] = [pair.Original(program, folder, config)]
+            running[name].append(pair.start_myriad(folder, config))
+        return running[name]
 
     yield pair_of
     for servers in running.values():
