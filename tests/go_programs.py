@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Nothing is optimised, no debug information is written, and no C is compiled.
-QUICK = ["-gcflags=all=-N -l", "-ldflags=-s -w"]
+# Nothing is optimised, no debug information is made, and no C is compiled.
+QUICK = ["-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w"]
+# The compiler collects garbage less often, for 0.9 GB of memory. Programs that run for long would keep that much, too.
+OF_THE_COMPILER = {"GOGC": "400"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def install(name, where, environment):
     """Builds the programs of a source in a folder."""
     source = SOURCES[name]
     packages = [f"{package}@v{source.version}" for package in source.packages]
-    subprocess.run(["go", "install", *packages], env={**environment, "GOBIN": str(where)}, check=True)
+    environment = {**environment, **OF_THE_COMPILER, "GOBIN": str(where)}
+    subprocess.run(["go", "install", *packages], env=environment, check=True)
 
 
 def main():
