@@ -8,7 +8,7 @@ one. A suite that ends with an error without having counted a failure counts as 
 that ran nothing at all: a silent suite must not look like a good one. The last line is "N passed, N failed",
 and the exit code is 0 only if nothing failed.
 
-Suites that mostly wait run side by side. The output of such a one is shown whole when it has ended.
+Almost all suites run side by side, because they mostly wait. The output of such a one is shown whole when it has ended.
 
 --busy and --wide-ports make the machine one that breaks careless tests: it computes something else meanwhile, or gives ports of servers to
 outgoing connections.
@@ -236,21 +236,11 @@ def environment_in(directory):
 def suites():
     # The Rust tests have compiled all of it. The program alone would have fewer features of its dependencies, which would be compiled again.
     build = [CARGO, "test", "--workspace", "--locked", "--no-run", "--quiet"]
-    yield Suite("format", [[CARGO, "fmt", "--all", "--check"]])
-    # The fuzz targets are a workspace of their own, whose lock file no other command reads.
-    fuzz = ROOT / "fuzz" / "Cargo.toml"
-    yield Suite("fuzz lock file", [[CARGO, "tree", "--quiet", "--locked", "--depth", "0", "--manifest-path", fuzz]])
-    yield Suite("licences", [[sys.executable, ROOT / "tests" / "licences.py"]])
-    yield Suite(
-        "licences and advisories",
-        [[CARGO, "deny", "--locked", "check"]],
-        skipped="" if shutil.which("cargo-deny") else "cargo-deny is not installed (cargo install --locked cargo-deny)",
-    )
-    yield Suite("test runner", [[sys.executable, "-m", "unittest"]], ROOT / "tests", count_unittest)
-    # With the lints, which compute while tests wait.
-    yield Suite("rust", [[sys.executable, ROOT / "tests" / "rust_tests.py"]], count=count_cargo)
+    # First: all others but those behind it wait until it has compiled. It has the lints, which compute while tests wait.
+    yield Suite("rust", [[sys.executable, ROOT / "tests" / "rust_tests.py"]], count=count_cargo, build=build, beside_others=True)
+    yield from checks()
 
-    # Side by side: those that take longest go first.
+    # Those that take longest go first.
     yield python_suite("python clients", "clients/python", build, ["-n", "3"])
     yield from conformance_suites(build)
     yield from node_suites(build)
@@ -263,7 +253,33 @@ def suites():
     yield python_suite("monitoring", "monitoring", build, prepare=install_prometheus)
     yield python_suite("hostile TLS", "tls", build, ["-n", "2"], prepare=install_testssl)
     yield go_suite(build)
+
+    # Alone: programs run into limits of the machine.
+    yield python_suite("doctor's predictions", "doctor", build, beside_others=False)
+
+
+def checks():
+    """What needs nothing compiled, and runs while the others wait for that."""
+    yield Suite("format", [[CARGO, "fmt", "--all", "--check"]], beside_others=True)
+    # The fuzz targets are a workspace of their own, whose lock file no other command reads.
+    fuzz = ROOT / "fuzz" / "Cargo.toml"
+    tree = [CARGO, "tree", "--quiet", "--locked", "--depth", "0", "--manifest-path", fuzz]
+    yield Suite("fuzz lock file", [tree], beside_others=True)
+    yield Suite("licences", [[sys.executable, ROOT / "tests" / "licences.py"]], beside_others=True)
+    yield Suite(
+        "licences and advisories",
+        [[CARGO, "deny", "--locked", "check"]],
+        skipped="" if shutil.which("cargo-deny") else "cargo-deny is not installed (cargo install --locked cargo-deny)",
+        beside_others=True,
+    )
     arena = ROOT / "arena"
+    for name, directory in [
+        ("test runner", ROOT / "tests"),
+        ("conformance harness", ROOT / "tests" / "conformance"),
+        ("baseline", ROOT / "bench" / "baseline"),
+        ("bench harness", ROOT / "bench"),
+    ]:
+        yield Suite(name, [[sys.executable, "-m", "unittest"]], directory, count_unittest, beside_others=True)
     yield Suite(
         "arena checker",
         [[arena / ".venv" / "bin" / "python", "-m", "unittest", "discover", "-s", "tests"]],
@@ -272,17 +288,11 @@ def suites():
         installs=environment_in(arena),
         beside_others=True,
     )
-    yield Suite("baseline", [[sys.executable, "-m", "unittest"]], ROOT / "bench" / "baseline", count_unittest, beside_others=True)
-    yield Suite("bench harness", [[sys.executable, "-m", "unittest"]], ROOT / "bench", count_unittest, beside_others=True)
-
-    # Alone: programs run into limits of the machine.
-    yield python_suite("doctor's predictions", "doctor", build, beside_others=False)
 
 
 def conformance_suites(build):
     """Published conformance suites: Autobahn's of WebSocket, and that of the Durable Streams protocol."""
     autobahn = ROOT / "tests" / "conformance"
-    yield Suite("conformance harness", [[sys.executable, "-m", "unittest"]], autobahn, count_unittest, beside_others=True)
     yield Suite(
         "conformance",
         [[sys.executable, "run.py", "--quick", "--myriad", MYRIAD]],
@@ -417,11 +427,15 @@ class Builds:
         self.done = {}
 
     def run(self, suite):
-        """Its exit code and its output."""
+        """Its exit code and its output, or those of success where there is no such command."""
+        if not suite.build:
+            return 0, ""
         with self.lock:
             key = tuple(str(word) for word in suite.build)
             if key not in self.done:
+                started = time.monotonic()
                 self.done[key] = run_command(suite.build, suite)
+                print(f"{title(suite.build, suite)}{time.monotonic() - started:.0f} s", flush=True)
             return self.done[key]
 
 
@@ -538,6 +552,8 @@ def run_one(suite, preparing, builds):
         suite.skipped = prepared.skipped
     if suite.skipped:
         return suite, None, 0
+    # Its seconds are its own.
+    builds.run(suite)
     started = time.monotonic()
     if not suite.beside_others:
         return suite, run_suite(suite, prepared, builds), time.monotonic() - started
