@@ -346,6 +346,7 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !so() {
         assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::yield_now();
+        // Whoever brings it about needs the processor more than the question does.
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
