@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, in_child_with_limit, on_both, pattern, token};
 use myriad_reactor::{SendOp, Sent, Token};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use support::{Event, Real, World, in_child_with_limit, on_both, pattern, token};
 
 on_both!(
     an_adopted_connection_is_like_an_accepted_one,
@@ -38,7 +36,7 @@ fn an_adopted_connection_is_like_an_accepted_one<R: Real>() {
     near.write_all(b"question").unwrap();
     assert_eq!(second.until_received(token(2), 8), b"question");
     let sent = pattern(8 << 20);
-    let reader = support::read_to_end(near.try_clone().unwrap());
+    let reader = crate::support::read_to_end(near.try_clone().unwrap());
     second.send_all(socket, token(2), &sent);
     second.close(socket, token(2));
     second.turn_until("the peer's end", || reader.is_finished());

@@ -7,13 +7,11 @@
     reason = "a test that unwraps nothing fails"
 )]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both};
 use myriad_reactor::{Close, Parts, Reactor, SendOp, Sent, Socket, Token, Uring};
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
 use std::time::Duration;
-use support::{Event, Real, World, on_both};
 
 on_both!(streams_stay_apart_while_sockets_come_and_go);
 
@@ -347,7 +345,7 @@ impl<R: Real> Churn<R> {
             let target = self.client.address;
             self.client
                 .reactor
-                .connect(support::token(1_000 + index), None, target)
+                .connect(crate::support::token(1_000 + index), None, target)
                 .unwrap();
         }
         self.client.turn(Duration::ZERO);

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, pattern, token};
 use myriad_reactor::{Close, SendOp, Sent};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use support::{Event, Real, World, on_both, pattern, token};
 
 on_both!(
     closing_sends_fin_although_a_receive_is_armed,

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, token};
 use myriad_reactor::{SendOp, Sent, listen};
 use myriad_reserved_port::ReservedPort;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use support::{Event, Real, World, on_both, token};
 
 on_both!(
     connects_and_talks,

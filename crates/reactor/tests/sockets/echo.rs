@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, pattern, received, token};
 use myriad_reactor::{Parts, SendOp, Sent};
 use std::io::{IoSlice, Read, Write};
-use support::{Event, Real, World, on_both, pattern, received, token};
 
 on_both!(
     echoes,

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{
+    Event, Real, World, fill_descriptor_table, in_child_with_limit, on_both, token,
+};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket, Uring};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{Event, Real, World, fill_descriptor_table, in_child_with_limit, on_both, token};
 
 on_both!(
     a_full_reactor_pauses_and_nobody_at_the_door_is_lost,

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Real, on_both, token};
 use myriad_reactor::{Close, Completion, Completions, Setup, Waker, listen};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-use support::{Real, on_both, token};
 
 on_both!(
     each_connection_says_which_listener_took_it,

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, in_child_with_limit, token};
 use myriad_reactor::{Reactor, Uring};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use support::{Event, Real, World, in_child_with_limit, token};
 
 /// Two full-size rings fit; each end needs five.
 const LOCKED_BYTES: u64 = 400 << 10;

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, pattern, received, token};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket, Uring};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use support::{Event, Real, World, pattern, received, token};
 
 const COUNT: u32 = 400;
 

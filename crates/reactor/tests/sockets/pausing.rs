@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, pattern, token};
 use myriad_reactor::{Close, SendOp, Sent};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
-use support::{Event, Real, World, on_both, pattern, token};
 
 on_both!(
     a_paused_socket_keeps_its_input_until_it_is_resumed,

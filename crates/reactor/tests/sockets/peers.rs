@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, token};
 use myriad_reactor::{Setup, Socket, listen};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use support::{Event, Real, World, on_both, token};
 
 on_both!(
     each_socket_has_its_peers_address,

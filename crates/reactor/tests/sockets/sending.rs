@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, pattern, read_to_end, token};
 use myriad_reactor::{Parts, SendOp, Sent};
 use std::io::{IoSlice, Read};
 use std::net::TcpStream;
-use support::{Event, Real, World, on_both, pattern, read_to_end, token};
 
 on_both!(
     short_writes_resume_at_the_right_byte,

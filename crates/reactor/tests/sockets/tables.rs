@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, World, in_child_with_limit, token};
 use myriad_reactor::{Epoll, Reactor, Setup, Waker, descriptor_limit, listen, unshare_descriptors};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use support::{Event, World, in_child_with_limit, token};
 
 fn open_count() -> usize {
     std::fs::read_dir("/proc/thread-self/fd").unwrap().count() - 1

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, pattern, token};
 use myriad_reactor::{SendOp, Sent};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use support::{Event, Real, World, on_both, pattern, token};
 
 on_both!(
     an_ordinary_stream_goes_on_where_the_reactor_stopped,

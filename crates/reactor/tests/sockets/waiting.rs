@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
 
-mod support;
-
+use crate::support::{Event, Real, World, on_both, token};
 use myriad_reactor::{Completion, Completions, Driver, Epoll, Setup, Socket, Uring, Waker};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{Event, Real, World, on_both, token};
 
 on_both!(
     a_wake_from_another_thread_ends_an_endless_wait,

@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::program::Program;
+use crate::support::{drivers, read_body, read_head};
 use myriad_swarm::{Config, Driver, Interrupt, LiveStyle, Outcome, Report, Scenario};
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -12,8 +12,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::program::Program;
-use support::{drivers, read_body, read_head};
 
 /// The server of `scenarios/servers/api.mjs`.
 struct Api {

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Admission, Client, Server, drivers, run};
 use myriad_swarm::{Driver, Ending, Outcome, Report, Threshold};
-use support::{Admission, Client, Server, drivers, run};
 use tungstenite::{Error, Message};
 
 const CROWD: usize = 60;

@@ -1,16 +1,14 @@
 //! Connections: what fails while they are made, what ends them, and what keeps them.
 
-mod support;
-#[path = "connections/tls.rs"]
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tls;
 
+use crate::support::{Admission, SHORT_SETTLE, Server, broadcast, drivers, run};
 use myriad_reserved_port::ReservedPort;
 use myriad_swarm::{Arrival, ArrivalStage, Ending, Interrupt, Outcome, Target};
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
-use support::{Admission, SHORT_SETTLE, Server, broadcast, drivers, run};
 use tungstenite::Message;
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;

@@ -2,8 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Client, drivers, run};
 use myriad_swarm::{
     Config, Destination, Driver, Echo, LiveStyle, Outcome, Report, Reporting, Target, Threshold,
     read_report, report_schema,
@@ -11,7 +10,6 @@ use myriad_swarm::{
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
-use support::{Client, drivers, run};
 use tungstenite::Message;
 
 const CROWD: u64 = 20;

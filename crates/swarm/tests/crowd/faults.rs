@@ -2,8 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::drivers;
 use myriad_swarm::{Driver, Interrupt, LiveStyle, Report, RoundTripTimes, Scenario};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,7 +11,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use support::drivers;
 use tungstenite::Message;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 

@@ -2,8 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{SHORT_SETTLE, drivers};
 use myriad_swarm::{
     Config, Destination, Driver, FlowReport, Incident, Interrupt, LiveStyle, Pace, Report,
     Scenario, Think,
@@ -14,7 +13,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{SHORT_SETTLE, drivers};
 use tungstenite::Message;
 
 /// What the server does wrong with the n-th message, to the first member of its group.

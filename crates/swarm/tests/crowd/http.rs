@@ -2,17 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "http/flows.rs"]
 mod flows;
-mod support;
 
+use crate::support::http::{Held, HttpServer, Reply, chunk};
+use crate::support::{drivers, run};
 use myriad_swarm::{
     Config, ConfigError, Outcome, PollPosition, Protocol, PublishBody, Report, Scheme, Threshold,
     ThresholdRefused,
 };
 use std::time::Duration;
-use support::http::{Held, HttpServer, Reply, chunk};
-use support::{drivers, run};
 
 /// An answer with this body and these headers.
 fn answer(status: u16, headers: &str, body: &str) -> String {

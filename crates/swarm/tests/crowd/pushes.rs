@@ -1,7 +1,9 @@
 //! Publications: reach, order, and what a server gets wrong, on both drivers.
 
-mod support;
-
+use crate::support::{
+    Admission, Client, NO_ANSWER, SHORT_SETTLE, Server, await_reading, broadcast, drivers,
+    read_body, read_head, run,
+};
 use myriad_reserved_port::ReservedPort;
 use myriad_swarm::{
     Ended, Endpoint, Origin, Outcome, PublishAnswer, PublishBody, PushReport, Target, Threshold,
@@ -10,10 +12,6 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::Shutdown;
 use std::time::Duration;
-use support::{
-    Admission, Client, NO_ANSWER, SHORT_SETTLE, Server, await_reading, broadcast, drivers,
-    read_body, read_head, run,
-};
 use tungstenite::Message;
 
 const CROWD: usize = 200;

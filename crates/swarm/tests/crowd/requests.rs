@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Admission, Server, broadcast, drivers, run};
 use myriad_swarm::{Config, Endpoint, Report, Requests, Threshold};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use support::{Admission, Server, broadcast, drivers, run};
 
 /// An HTTP server whose n-th answer, from 0, is what `script` makes of the body; none ends the connection.
 fn serve(script: impl Fn(u32, &str) -> Option<(u16, String)> + Send + 'static) -> SocketAddr {

@@ -3,8 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{agree, drivers};
 use myriad_swarm::{Config, Driver, FlowReport, Interrupt, LiveStyle, Report, Scenario};
 use myriad_wire::centrifuge::{
     ClientInfo, ConnectResult, Decoder, Encoding, ErrorCode, FrameWriter, PublicationFields, Push,
@@ -15,7 +14,6 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use support::{agree, drivers};
 
 /// What the server does wrong with the n-th command that publishes, or that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Admission, Client, Server, drivers, run};
 use myriad_swarm::{Config, Driver, Outcome, Protocol, Report};
 use myriad_wire::centrifuge::{
     ConnectResult, Decoder, Encoding, FrameWriter, PublicationFields, Push, Request,
@@ -11,7 +10,6 @@ use myriad_wire::centrifuge::{
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
-use support::{Admission, Client, Server, drivers, run};
 use tungstenite::protocol::CloseFrame;
 use tungstenite::{Error, Message};
 

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Admission, Client, Server, drivers, run};
 use myriad_swarm::{Config, Driver, Incident, Outcome, Report, Threshold};
 use std::net::Shutdown;
 use std::time::Duration;
-use support::{Admission, Client, Server, drivers, run};
 use tungstenite::Message;
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;

@@ -3,15 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::drivers;
 use myriad_swarm::{Driver, Interrupt, LiveStyle, Outcome, Report, Scenario};
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use support::drivers;
 use tungstenite::{Message, WebSocket};
 
 /// What the server does with the n-th request, from 0.

@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::program::Program;
+use crate::support::{SHORT_SETTLE, drivers};
 use myriad_swarm::{
     Config, Driver, Echo, Interrupt, LiveStyle, Outcome, Protocol, Report, Scenario, Target,
 };
@@ -12,8 +12,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
-use support::program::Program;
-use support::{SHORT_SETTLE, drivers};
 
 /// The server of `scenarios/servers/chat.py`.
 struct Chat {

@@ -1,7 +1,7 @@
 //! Terminals with TLS, over real sockets, against servers that terminate it.
 
 use super::counts;
-use super::support::{SHORT_SETTLE, drivers, run};
+use crate::support::{SHORT_SETTLE, drivers, run};
 use myriad_swarm::{
     Ca, Config, Ended, Ending, Endpoint, LiveStyle, Outcome, Protocol, Publish, PublishBody,
     Report, Requests, Scenario, Target, Threshold, Tls,

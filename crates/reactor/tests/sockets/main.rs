@@ -1,0 +1,19 @@
+//! The behaviour of the real drivers, a file for each. They are one program: each program more has the generic code of both drivers once more.
+
+mod adopting;
+mod churn;
+mod closing;
+mod connecting;
+mod echo;
+mod limits;
+mod listeners;
+mod locked_memory;
+mod overflow;
+mod pausing;
+mod peers;
+mod probe;
+mod sending;
+mod support;
+mod tables;
+mod transferring;
+mod waiting;
