@@ -248,6 +248,13 @@ class RustTest(unittest.TestCase):
         ordered = rust_tests.longest_first([self.python(name, "") for name in names])
         self.assertEqual([one.name for one in ordered], ["server server", "shard sim", "wire corpus", "hub myriad_hub"])
 
+    def test_binaries_that_wait_run_more_tests_at_once(self):
+        processors = len(os.sched_getaffinity(0))
+        waiting = rust_tests.environment_of(self.python("server server", ""))
+        self.assertEqual(waiting["RUST_TEST_THREADS"], str(2 * processors))
+        computing = rust_tests.environment_of(self.python("shard sim", ""))
+        self.assertEqual(computing.get("RUST_TEST_THREADS"), os.environ.get("RUST_TEST_THREADS"))
+
     def test_a_binary_runs_in_the_folder_of_its_package(self):
         with tempfile.TemporaryDirectory() as directory:
             here = "import os; assert os.getcwd() == os.environ['CARGO_MANIFEST_DIR']; print(os.getcwd())"
