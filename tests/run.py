@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CARGO = os.environ.get("CARGO", "cargo")
 MYRIAD = str(TARGET / "debug" / "myriad")
+PYTHON = TARGET / "tests-python" / "bin" / "python"
 NPM_INSTALL = ["npm", "ci", "--no-audit", "--no-fund"]
 # CI has 40 minutes for everything. Most of this is compiling.
 SUITE_SECONDS_MAX = 30 * 60
@@ -81,6 +82,8 @@ class Suite:
     prepare: object = None
     # Command lines that install what the commands need. They run while other suites compile and run.
     installs: list = field(default_factory=list)
+    # The same for several suites, in whatever folder. They run before, and once.
+    shared_installs: list = field(default_factory=list)
     # A command line that compiles what the commands need. Suites that name the same one share it.
     build: list = None
     # Whether it disturbs no other suite that says so, and is disturbed by none.
@@ -224,13 +227,16 @@ def install_packages(packages):
     return f"{' and '.join(absent)} not installed (apt-get install {' '.join(absent)})" if absent else ""
 
 
-def environment_in(directory):
-    """Commands that make a virtual environment there, with what its requirements.txt names."""
-    venv = directory / ".venv"
-    return [
-        [sys.executable, "-m", "venv", venv],
-        [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
-    ]
+def requirements():
+    """What suites in Python need. Those of the conformance suite are for Python 2."""
+    of_tests = {*ROOT.glob("tests/*/requirements.txt"), *ROOT.glob("tests/*/*/requirements.txt")}
+    return sorted({ROOT / "arena" / "requirements.txt", *of_tests} - {ROOT / "tests" / "conformance" / "requirements.txt"})
+
+
+def python_environment():
+    """Commands that make the virtual environment of all suites in Python. One for each suite takes 7 s of processor time each time."""
+    files = [word for file in requirements() for word in ("-r", file)]
+    return [[sys.executable, "-m", "venv", PYTHON.parent.parent], [PYTHON, "-m", "pip", "install", "--quiet", *files]]
 
 
 def suites():
@@ -245,7 +251,8 @@ def suites():
     yield from conformance_suites(build)
     yield from node_suites(build)
     # The tests of these two skip themselves without Go.
-    yield python_suite("cluster", "cluster", build, ["-n", "2"], programs=["nats-server"])
+    # Its tests sleep through faults of up to 40 s.
+    yield python_suite("cluster", "cluster", build, ["-n", "4", "--dist", "worksteal"], programs=["nats-server"])
     yield python_suite("acme", "acme", build, ["-n", "2"], programs=["pebble"])
     yield differential_suite(build)
     yield packages_suite(build)
@@ -282,10 +289,10 @@ def checks():
         yield Suite(name, [[sys.executable, "-m", "unittest"]], directory, count_unittest, beside_others=True)
     yield Suite(
         "arena checker",
-        [[arena / ".venv" / "bin" / "python", "-m", "unittest", "discover", "-s", "tests"]],
+        [[PYTHON, "-m", "unittest", "discover", "-s", "tests"]],
         arena,
         count_unittest,
-        installs=environment_in(arena),
+        shared_installs=python_environment(),
         beside_others=True,
     )
 
@@ -347,17 +354,18 @@ def go_suite(build):
 
 
 def python_suite(name, folder, build, options=(), prepare=None, beside_others=True, programs=()):
-    """A suite for pytest in a folder of tests/, with an environment of its own. `programs` are of tests/go_programs.py."""
+    """A suite for pytest in a folder of tests/. `programs` are of tests/go_programs.py."""
     directory = ROOT / "tests" / folder
     of_go = [[sys.executable, ROOT / "tests" / "go_programs.py", *programs]] if programs and shutil.which("go") else []
     return Suite(
         name,
-        [[directory / ".venv" / "bin" / "python", "-m", "pytest", "-q", *options]],
+        [[PYTHON, "-m", "pytest", "-q", *options]],
         directory,
         count_pytest,
         {"MYRIAD": MYRIAD},
         prepare=prepare,
-        installs=[*environment_in(directory), *of_go],
+        shared_installs=python_environment(),
+        installs=of_go,
         build=build,
         beside_others=beside_others,
     )
@@ -406,13 +414,17 @@ def run_command(command, suite, say=None):
     return process.wait(), "".join(said)
 
 
-def prepare_suite(suite):
-    """Installs what a suite needs. It shows nothing, because other suites run meanwhile."""
+def prepare_suite(suite, done):
+    """Installs what a suite needs. It shows nothing, because other suites run meanwhile. `done` has what the shared installs came to."""
     prepared = Prepared(skipped=suite.prepare() if suite.prepare else "")
     if prepared.skipped:
         return prepared
-    for command in suite.installs:
-        prepared.code, output = run_command(command, suite)
+    for command in [*suite.shared_installs, *suite.installs]:
+        words = tuple(str(word) for word in command)
+        is_shared = command in suite.shared_installs
+        prepared.code, output = done[words] if is_shared and words in done else run_command(command, suite)
+        if is_shared:
+            done[words] = prepared.code, output
         prepared.output += title(command, suite) + output
         if prepared.code != 0:
             break
@@ -536,7 +548,8 @@ def main():
 
 def run_all(chosen, installer):
     """Runs the suites. Returns each with its counts and its seconds, or without counts if it was skipped."""
-    preparing = {suite.name: installer.submit(prepare_suite, suite) for suite in chosen if not suite.skipped}
+    done = {}
+    preparing = {suite.name: installer.submit(prepare_suite, suite, done) for suite in chosen if not suite.skipped}
     builds = Builds()
     results = []
     for beside_others, group in itertools.groupby(chosen, lambda suite: suite.beside_others):

@@ -81,6 +81,25 @@ class SuiteTest(unittest.TestCase):
             suite = Suite("a suite", [use], Path(directory), run.count_node, installs=[install])
             self.assertEqual(self.outcome_of_all(suite), [Counts(1, 0, 0)])
 
+    def test_suites_share_installs(self):
+        with tempfile.TemporaryDirectory() as directory:
+            shared = [sys.executable, "-c", f"open({directory!r} + '/shared', 'x')"]
+            own = [sys.executable, "-c", "open('own', 'x')"]
+            suites = []
+            for name in "ab":
+                folder = Path(directory) / name
+                folder.mkdir()
+                use = [sys.executable, "-c", "open('own'); open('../shared'); print('# pass 1')"]
+                suites.append(Suite(name, [use], folder, run.count_node, installs=[own], shared_installs=[shared]))
+            self.assertEqual(self.outcome_of_all(*suites), [Counts(1, 0, 0)] * 2)
+
+    def test_suites_in_python_need_the_same_versions(self):
+        versions = {}
+        for file in run.requirements():
+            for line in file.read_text().split():
+                name, version = line.split("==")
+                self.assertEqual(versions.setdefault(name, version), version, file)
+
     def test_a_failed_install_is_shown_and_is_a_failure(self):
         fail = [sys.executable, "-c", "print('no such package'); raise SystemExit(2)"]
         use = [sys.executable, "-c", "print('# pass 3')"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the memory that nginx and HAProxy take for each client that they hold, with the configs of deploy/.
 
-    .venv/bin/python cost.py [--clients 5000] [--proxy nginx]
+    ../../target/tests-python/bin/python cost.py [--clients 5000] [--proxy nginx]
 
 Prints a table for docs/proxies.md: proportional set size (PSS) of all processes of the proxy. What the kernel keeps for the two
 sockets of each client is not in it.
