@@ -246,13 +246,12 @@ def suites():
     yield Suite("rust", [[sys.executable, ROOT / "tests" / "rust_tests.py"]], count=count_cargo, build=build, beside_others=True)
     yield from checks()
 
-    # Those that take longest go first.
+    # Those that take longest go first. The cluster sleeps through faults of up to 40 s, while the Rust tests need the processors.
+    # Without Go its tests skip themselves, and so do those of acme.
+    yield python_suite("cluster", "cluster", build, ["-n", "4", "--dist", "worksteal"], programs=["nats-server"])
     yield python_suite("python clients", "clients/python", build, ["-n", "3"])
     yield from conformance_suites(build)
     yield from node_suites(build)
-    # The tests of these two skip themselves without Go.
-    # Its tests sleep through faults of up to 40 s.
-    yield python_suite("cluster", "cluster", build, ["-n", "4", "--dist", "worksteal"], programs=["nats-server"])
     yield python_suite("acme", "acme", build, ["-n", "2"], programs=["pebble"])
     yield differential_suite(build)
     yield packages_suite(build)
