@@ -109,7 +109,12 @@ impl Tls {
     /// Takes a connection out: it is closed, or changes its owner.
     pub(crate) fn remove(&mut self, key: Key) -> Secured {
         self.leave_place(key);
-        let secured = self.secured.remove(key.index);
+        let connection = self.secured.get_mut(key);
+        let connection = connection.map(|secured| secured.connection.take_out());
+        let secured = Secured {
+            connection: connection.unwrap_or_default(),
+            ..self.secured.remove(key.index)
+        };
         if secured.has(IS_COUNTED) {
             self.setup.figures.count_closed(secured.has(IS_LEGACY));
         }

@@ -227,6 +227,24 @@ impl Connection {
         self.buffering(|buffers| buffers.input = Vec::new());
     }
 
+    /// The connection, for another place. This place is wiped: after a move alone its bytes would still be the keys, for as long as nobody
+    /// else needs the memory.
+    #[must_use]
+    pub fn take_out(&mut self) -> Self {
+        let stage = match &self.stage {
+            Stage::Open(Channel::Records(records)) => {
+                Stage::Open(Channel::Records(records.clone()))
+            }
+            _ => std::mem::take(&mut self.stage),
+        };
+        // Records are dropped where they were, and that wipes them.
+        self.stage = Stage::Ended;
+        Self {
+            stage,
+            buffers: self.buffers.take(),
+        }
+    }
+
     /// Lets `change` change the buffers, which exist while one of them has something.
     fn buffering<T>(&mut self, change: impl FnOnce(&mut Buffers) -> T) -> T {
         let mut buffers = self.take_buffers();
@@ -311,15 +329,15 @@ impl Connection {
             Progress::Ends(established) => {
                 let certificate = established.certificates.first();
                 buffers.user = certificate.and_then(|der| read_user?(der));
-                self.establish(*established, output)
+                self.establish(established, output)
             }
         })
     }
 
-    fn establish(&mut self, established: Established<Server>, output: &mut Vec<u8>) -> Step {
+    fn establish(&mut self, established: Box<Established<Server>>, output: &mut Vec<u8>) -> Step {
         let is_resumed = established.is_resumed;
         let is_challenge = established.alpn.as_deref() == Some(CHALLENGE);
-        let (mut channel, _) = established.protection.into_channel();
+        let (mut channel, _) = established.into_channel();
         if is_challenge {
             // The authority has seen the certificate, and nobody may send data here (RFC 8737, section 3).
             channel.close(output);

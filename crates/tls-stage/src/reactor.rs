@@ -137,7 +137,9 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         }
         let Carried { handle, tls } = carried;
         match (self.sockets.adopt(handle), tls, &mut self.tls) {
-            (Ok(socket), Some(connection), Some(ours)) => Ok(ours.take_in(socket, *connection)),
+            (Ok(socket), Some(mut connection), Some(ours)) => {
+                Ok(ours.take_in(socket, connection.take_out()))
+            }
             (Ok(socket), ..) => Ok(socket),
             (Err(NotAdopted { handle, error }), tls, _) => Err(NotAdopted {
                 handle: Carried { handle, tls },

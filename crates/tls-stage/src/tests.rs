@@ -1,5 +1,7 @@
 //! A stage over simulated sockets, with clients of rustls: sends are taken in part, and input comes in pieces of any size.
 
+mod wiping;
+
 use crate::{CHALLENGE, Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};
 use arc_swap::ArcSwap;
 use myriad_reactor::sim::{Chance, Faults, PeerEnd, PeerId, Prng, Sim, SimNet};

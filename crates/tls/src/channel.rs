@@ -4,7 +4,7 @@ use rustls::kernel::KernelConnection;
 
 use crate::alert::{Alert, Fault};
 use crate::end::End;
-use crate::handshake::Protection;
+use crate::handshake::{Established, Protection};
 use crate::header::NO_RECORD;
 use crate::legacy::{Heard, Legacy, LegacyFailed};
 use crate::records::{Content, Opened, Records};
@@ -32,12 +32,18 @@ pub enum ChannelFailed {
     Legacy(#[from] LegacyFailed),
 }
 
-impl<E: End> Protection<E> {
+impl<E: End> Established<E> {
     /// The channel, and what a client of TLS 1.3 needs to keep tickets.
-    pub fn into_channel(self) -> (Channel<E>, Option<KernelConnection<E::Data>>) {
-        match self {
-            Self::Records { records, tickets } => (Channel::Records(records), Some(tickets)),
-            Self::Legacy(legacy) => (Channel::Legacy(Box::new(legacy)), None),
+    ///
+    /// The records are copied: those in the box are dropped in their place, which wipes them. A move would leave their keys in memory that is
+    /// free from then on.
+    pub fn into_channel(self: Box<Self>) -> (Channel<E>, Option<KernelConnection<E::Data>>) {
+        match self.protection {
+            Protection::Records {
+                ref records,
+                tickets,
+            } => (Channel::Records(records.clone()), Some(tickets)),
+            Protection::Legacy(legacy) => (Channel::Legacy(Box::new(legacy)), None),
         }
     }
 }

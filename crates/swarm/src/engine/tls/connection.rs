@@ -275,7 +275,7 @@ impl Connection {
                 }
                 Progress::Ends(established) => {
                     received.established = Some(established.is_resumed);
-                    self.establish(*established);
+                    self.establish(established);
                 }
             },
             open @ Stage::Open(_) => {
@@ -287,8 +287,8 @@ impl Connection {
         Ok(())
     }
 
-    fn establish(&mut self, established: Established<Client>) {
-        let (channel, tickets) = established.protection.into_channel();
+    fn establish(&mut self, established: Box<Established<Client>>) {
+        let (channel, tickets) = established.into_channel();
         self.tickets = tickets.map(Box::new);
         self.stage = Stage::Open(channel);
     }
