@@ -119,8 +119,17 @@ def mutual(shared_mutual):
 
 
 @pytest.fixture
+def own(driver, authority):
+    """As `endpoint`, but used by one test alone. The log has one line a second for each reason, so another test could take it."""
+    endpoint = start(driver, authority)
+    yield endpoint
+    endpoint.check_nothing_is_left()
+    assert endpoint.server.stop() == 0
+
+
+@pytest.fixture
 def own_mutual(driver, authority):
-    """As `mutual`, but used by one test alone. The log has one line a second for each reason, so another test could take it."""
+    """As `mutual`, but used by one test alone, as `own` is."""
     endpoint = start(driver, authority, "--tls-client-ca", authority.path)
     yield endpoint
     endpoint.check_nothing_is_left()

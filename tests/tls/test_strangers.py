@@ -8,6 +8,7 @@ from legacy import LegacyClient
 from modern import Client
 from peer import Peer
 from places import PONG, REQUEST, open_websocket, still_works
+from server import until
 from wire import *  # noqa: F403
 
 ANSWER = b"# EOF\n"
@@ -75,6 +76,38 @@ def test_nobody_waits_for_the_silent(impatient):
             ending = client.ending()
             assert ending.data.startswith(b"HTTP/1.1 408 "), ending
             assert ending.alert == "close_notify", ending
+
+
+def lines_about_tls(endpoint):
+    return [line for line in list(endpoint.server.log) if "TLS refused" in line]
+
+
+def test_the_log_says_who_goes_away_in_a_handshake(own):
+    """Some clients say by that alone that they do not trust the certificate. Who says nothing at all is no client."""
+    with Peer(own.port):
+        pass
+    own.quiet()
+    until("it is counted", lambda: own.failures()["gone"] == 1)
+    assert lines_about_tls(own) == []
+    with Client(own.port) as client:
+        client.say_hello()
+        client.hear_hello()
+        client.hear_flight()
+    until("the log says so", lambda: lines_about_tls(own))
+    (line,) = lines_about_tls(own)
+    for words in ("TLS refused: gone: ", "when it had the server's certificate", "(from 127.0.0.1)"):
+        assert words in line, line
+
+
+def test_the_log_says_what_a_client_and_the_server_do_not_have_in_common(own):
+    """In words of our own, with what to do."""
+    with LegacyClient(own.port) as client:
+        client.hello = client.hello.but(version=TLS11)
+        client.say_hello()
+        assert client.ending().alert == "protocol_version"
+    until("the log says so", lambda: lines_about_tls(own))
+    (line,) = lines_about_tls(own)
+    assert "nothing_in_common: the client speaks TLS 1.1 or older" in line, line
 
 
 def test_a_byte_now_and_then_buys_no_time(impatient):

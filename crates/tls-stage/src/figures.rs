@@ -107,7 +107,7 @@ pub(crate) fn refusal(label: &'static str, mut words: String) -> Box<Refusal> {
 }
 
 /// What rustls says if its resolver has no certificate for a client. `tests/acme` fails if it says something else.
-const NO_CERTIFICATE: &str = "no server certificate chain resolved";
+pub(crate) const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 /// The figures of one stage. Its thread writes, and any thread reads.
 #[derive(Debug, Default)]

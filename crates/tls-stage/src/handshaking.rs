@@ -2,6 +2,7 @@
 
 use crate::connection::{ConnectionFailed, Step};
 use crate::figures::{Failure, refusal};
+use crate::words::sentence;
 use crate::workers::{Desk, Done};
 use crate::{IS_AWAY, IS_DUE, IS_HOLDING, IS_PAUSED, Offer, Tls, token_below};
 use myriad_reactor::{Completion, Completions, Reactor, Refusal};
@@ -88,7 +89,7 @@ impl Tls {
                 continue;
             }
             connection.add_input(secured.connection.input());
-            secured.connection = *connection;
+            secured.connection = connection.take_out();
             self.finish_step(key, result, sockets, out);
         }
     }
@@ -127,7 +128,7 @@ impl Tls {
             Err(failed) => {
                 let failure = Failure::of(&failed);
                 self.setup.figures.count_failure(failure);
-                let why = refusal(failure.label(), failed.to_string());
+                let why = refusal(failure.label(), sentence(&failed));
                 self.end_handshake(key, Some(why), out);
             }
         }

@@ -32,6 +32,7 @@ mod receiving;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod words;
 mod workers;
 
 pub use carried::Carried;

@@ -2,8 +2,10 @@
 
 use crate::connection::ConnectionFailed;
 use crate::figures::{Failure, refusal};
+use crate::words::{GONE_EARLY, GONE_WITH_CERTIFICATE, sentence};
 use crate::{
-    AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_DUE, IS_LEAVING, IS_PAUSED, MARK, Tls, token_below,
+    AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_DUE, IS_LEAVING, IS_PAUSED, MARK, Secured, Tls,
+    token_below,
 };
 use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
 use myriad_wheel::Key;
@@ -15,6 +17,17 @@ const AHEAD_MAX: usize = 16 << 10;
 
 /// The errno of a connection that its peer has broken off.
 const ECONNRESET: i32 = 104;
+
+/// Why a client that went away in its handshake may have done so. None for one that said nothing: balancers look at a port like that
+/// every second.
+fn gone(secured: &Secured) -> Option<&'static str> {
+    let connection = &secured.connection;
+    if !connection.is_fresh() {
+        return Some(GONE_WITH_CERTIFICATE);
+    }
+    let has_spoken = secured.has(IS_AWAY) || !connection.input().is_empty();
+    has_spoken.then_some(GONE_EARLY)
+}
 
 impl Tls {
     /// Replaces what the reactor below reported with what the caller is to know.
@@ -142,7 +155,7 @@ impl Tls {
             }
             Some(failed) => {
                 self.setup.figures.broken.fetch_add(1, Relaxed);
-                let why = Some(refusal("broken", failed.to_string()));
+                let why = Some(refusal("broken", sentence(&failed)));
                 out.list.push(Completion::Refused { token, why });
             }
         }
@@ -160,7 +173,7 @@ impl Tls {
     /// The peer's FIN. Whoever did not send a `close_notify` before may have been cut off by somebody else: frames and bodies say where they
     /// end.
     fn handle_finished(&mut self, token: Token, out: &mut Completions) {
-        let Some((token, is_reported)) = self.end_input(token) else {
+        let Some((token, is_reported)) = self.end_input(token, out) else {
             return;
         };
         if !is_reported {
@@ -180,7 +193,7 @@ impl Tls {
         {
             return self.close(key, Close::Reset, sockets);
         }
-        let Some((token, is_reported)) = self.end_input(token) else {
+        let Some((token, is_reported)) = self.end_input(token, out) else {
             return;
         };
         if !is_reported {
@@ -189,17 +202,22 @@ impl Tls {
     }
 
     /// Nothing more comes from a peer. Answers the caller's token, and whether it knows.
-    fn end_input(&mut self, token: Token) -> Option<(Token, bool)> {
+    fn end_input(&mut self, token: Token, out: &mut Completions) -> Option<(Token, bool)> {
         let key = self.of_token(token)?;
         let secured = self.secured.get_mut(key)?;
         let was_handshaking = secured.connection.is_handshaking();
+        let is_reported = secured.has(END_REPORTED | IS_LEAVING);
+        let token = secured.token();
         if was_handshaking {
+            let words = gone(secured);
             secured.connection.end();
             self.setup.figures.count_failure(Failure::Gone);
+            if let Some(words) = words.filter(|_| !is_reported) {
+                let why = Some(refusal(Failure::Gone.label(), words.to_owned()));
+                out.list.push(Completion::Refused { token, why });
+            }
         }
-        let is_reported = secured.has(END_REPORTED | IS_LEAVING);
         secured.set(END_REPORTED);
-        let token = secured.token();
         if was_handshaking {
             self.leave_place(key);
         }
