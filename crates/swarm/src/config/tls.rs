@@ -1,5 +1,7 @@
 //! TLS of clients and of requests: whom they trust, and whether they resume.
 
+mod verifiers;
+
 use super::{Config, Endpoint};
 use crate::config_error::ConfigError;
 use crate::engine::flows::plan::{FlowsPlan, Route};
@@ -11,18 +13,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_rustls::rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
-use tokio_rustls::rustls::client::Resumption;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
+use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    SupportedCipherSuite,
-};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedCipherSuite};
+use verifiers::{CheckedOnce, Unverified};
 
 /// Largest file of CAs: those of a whole system have some 200 KiB.
 const CA_BYTES_MAX: u64 = 4 << 20;
@@ -193,11 +190,10 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("the provider has suites for both versions");
+        let builder = builder.dangerous();
         if self.is_insecure {
             let verifier = Arc::new(Unverified(provider));
-            let builder = builder
-                .dangerous()
-                .with_custom_certificate_verifier(verifier);
+            let builder = builder.with_custom_certificate_verifier(verifier);
             return Ok(builder.with_no_client_auth());
         }
         let mut roots = RootCertStore::empty();
@@ -208,12 +204,17 @@ impl Tls {
             None => {
                 let native = rustls_native_certs::load_native_certs();
                 roots.add_parsable_certificates(native.certs);
-                if roots.is_empty() {
-                    return Err(ConfigError::NoCa);
-                }
             }
         }
-        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+        if roots.is_empty() {
+            return Err(ConfigError::NoCa);
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .expect("there are roots, and no lists of revoked certificates");
+        let verifier = Arc::new(CheckedOnce::new(verifier));
+        let builder = builder.with_custom_certificate_verifier(verifier);
+        Ok(builder.with_no_client_auth())
     }
 }
 
@@ -262,45 +263,6 @@ impl Config {
             .chain(requests)
             .chain(calls)
             .chain(&self.reporting.server_metrics)
-    }
-}
-
-/// Takes every certificate.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -283,9 +283,13 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
 
     pub(super) fn forget(&mut self, index: u32) {
         let link = std::mem::replace(&mut self.links[index as usize], Link::None);
-        if let Some(key) = link.key() {
-            let link = self.secured.remove(key.index);
+        if let Some(key) = link.key()
+            && let Some(link) = self.secured.get_mut(key)
+        {
             self.incomplete_bytes -= link.connection.incomplete_bytes();
+            // Keys are wiped where they are dropped, and a move would leave their bytes here.
+            link.connection = Connection::default();
+            self.secured.remove(key.index);
         }
     }
 
