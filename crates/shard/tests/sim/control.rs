@@ -20,6 +20,8 @@ pub(crate) struct ControlPlane {
     held: Vec<(Carried<SimHandle>, Vec<u8>)>,
     /// Connections whose request is for a shard, and what was read of it.
     leaving: Vec<(Carried<SimHandle>, Vec<u8>)>,
+    /// Connections that have their answer, but for what the socket has not taken.
+    ending: Vec<Carried<SimHandle>>,
     /// By shard: what it has not taken back yet. None once the shard has ended.
     returned: Vec<Option<VecDeque<HandedBack<Carried<SimHandle>>>>>,
     pub(crate) taken: u64,
@@ -58,6 +60,7 @@ impl HandOver<Carried<SimHandle>> for Door {
             &handle,
             "tls: the control plane takes a connection",
             "tls: the control plane takes a connection in the middle of a record",
+            "tls: the control plane takes a connection whose last record has not left",
         );
         plane.held.push((handle, received.to_vec()));
         Ok(())
@@ -79,6 +82,7 @@ impl ControlPlane {
             net,
             held: Vec::new(),
             leaving: Vec::new(),
+            ending: Vec::new(),
             returned: (0..shards).map(|_| Some(VecDeque::new())).collect(),
             taken: 0,
             turned_away: 0,
@@ -98,6 +102,13 @@ impl ControlPlane {
         write_response(&mut answer, 503, &[("retry-after", "1")], why.sentence());
         self.net.handle_write(&mut handle, &answer);
         self.net.send_close_notify(&mut handle);
+        self.ending.push(handle);
+    }
+
+    /// Closes connections of which everything has left.
+    fn end_answered(&mut self) {
+        let net = &self.net;
+        self.ending.retain_mut(|handle| !net.send_rest(handle));
     }
 
     /// Hands some connections back, each with what has come of its request so far. True while any are left.
@@ -125,6 +136,7 @@ impl ControlPlane {
                 &handle,
                 "tls: a connection is handed back",
                 "tls: a connection is handed back in the middle of a record",
+                "tls: a connection is handed back whose last record has not left",
             );
             let queue = self.returned[shard].as_mut().expect("it has not ended");
             queue.push_back(HandedBack {
@@ -147,7 +159,7 @@ impl ControlPlane {
     /// Handles that are on their way back.
     fn returning(&self) -> usize {
         let waiting: usize = self.returned.iter().flatten().map(VecDeque::len).sum();
-        waiting + self.leaving.len()
+        waiting + self.leaving.len() + self.ending.len()
     }
 
     /// Reads on. A request that is what `request_of` says its peer sends is answered. True when anything came.
@@ -158,32 +170,37 @@ impl ControlPlane {
     ) -> bool {
         let held = self.held.len();
         let mut has_come = false;
-        self.held.retain_mut(|(handle, received)| {
-            let bytes = net.handle_read(handle);
+        for (mut handle, mut received) in std::mem::take(&mut self.held) {
+            let bytes = net.handle_read(&mut handle);
             has_come |= !bytes.is_empty();
             received.extend(bytes);
             let Some(request) = request_of(handle.handle.peer()) else {
                 net.may_be_cut(handle.handle.peer());
-                return false;
+                continue;
             };
             assert!(
-                request.starts_with(received),
+                request.starts_with(&received),
                 "bytes were lost on the way to the control plane"
             );
-            if *received == request {
+            if received == request {
                 let body = "taken: nothing else to say";
                 let length = body.len();
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
                 );
-                net.handle_write(handle, answer.as_bytes());
-                net.send_close_notify(handle);
+                net.handle_write(&mut handle, answer.as_bytes());
+                net.send_close_notify(&mut handle);
             }
-            *received != request && !is_over(handle)
-        });
+            if received == request || is_over(&handle) {
+                self.ending.push(handle);
+            } else {
+                self.held.push((handle, received));
+            }
+        }
+        self.end_answered();
         // Asking makes the net notice which handles have been dropped.
         assert_eq!(net.open_handles(), self.held.len() + self.returning());
-        has_come || self.held.len() != held
+        has_come || self.held.len() != held || !self.ending.is_empty()
     }
 
     /// Drops what never became whole.
@@ -193,6 +210,9 @@ impl ControlPlane {
         }
         for (handle, _) in std::mem::take(&mut self.leaving) {
             self.turn_away(handle, TurnedAway::Draining);
+        }
+        for mut handle in std::mem::take(&mut self.ending) {
+            net.send_all(&mut handle);
         }
         assert_eq!(net.open_handles(), 0);
     }

@@ -87,7 +87,7 @@ pub(crate) fn set_clock(now: u64) {
 }
 
 /// What must have happened to clients with TLS.
-pub(crate) const MUST_HAPPEN: [&str; 37] = [
+pub(crate) const MUST_HAPPEN: [&str; 40] = [
     "tls: the header of a proxy comes before a handshake",
     "tls: a handshake ends",
     "tls: a client is shut out before its handshake has ended",
@@ -121,8 +121,11 @@ pub(crate) const MUST_HAPPEN: [&str; 37] = [
     "tls: a client reads RST",
     "tls: the control plane takes a connection",
     "tls: the control plane takes a connection in the middle of a record",
+    "tls: the control plane takes a connection whose last record has not left",
+    "tls: the control plane's socket takes a record in part",
     "tls: the control plane answers",
     "tls: a connection is handed back",
     "tls: a connection is handed back in the middle of a record",
+    "tls: a connection is handed back whose last record has not left",
     "tls: a client is dropped on its way to the control plane",
 ];

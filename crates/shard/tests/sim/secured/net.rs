@@ -408,10 +408,35 @@ impl Net {
         }
     }
 
+    /// Sends what the socket takes of the output: up to any byte of a record, while faults are on.
     fn send_output(&self, handle: &SimHandle, connection: &mut Connection) {
-        let count = connection.output().len();
-        self.sim.handle_write(handle, connection.output());
+        let mut count = connection.output().len();
+        if let Some(tls) = self.tls.as_ref().filter(|tls| !tls.is_calm.get()) {
+            let mut prng = tls.prng.borrow_mut();
+            if count > 0 && prng.one_in(3) {
+                count = prng.below(count);
+                tls.note("tls: the control plane's socket takes a record in part");
+            }
+        }
+        self.sim.handle_write(handle, &connection.output()[..count]);
         connection.note_sent(count);
+    }
+
+    /// The control plane goes on with what its socket did not take. True if nothing is left: the connection can be closed.
+    pub(crate) fn send_rest(&self, carried: &mut Carried<SimHandle>) -> bool {
+        let Some(connection) = &mut carried.tls else {
+            return true;
+        };
+        self.send_output(&carried.handle, connection);
+        connection.output().is_empty()
+    }
+
+    /// The same at once, whatever the socket takes.
+    pub(crate) fn send_all(&self, carried: &mut Carried<SimHandle>) {
+        if let Some(connection) = &mut carried.tls {
+            self.sim.handle_write(&carried.handle, connection.output());
+            connection.note_sent(connection.output().len());
+        }
     }
 
     /// Notes where a connection is when it changes its owner.
@@ -420,6 +445,7 @@ impl Net {
         carried: &Carried<SimHandle>,
         whole: &'static str,
         middle: &'static str,
+        unsent: &'static str,
     ) {
         if let Some(connection) = &carried.tls {
             self.note(if connection.input().is_empty() {
@@ -427,6 +453,9 @@ impl Net {
             } else {
                 middle
             });
+            if !connection.output().is_empty() {
+                self.note(unsent);
+            }
         }
     }
 
