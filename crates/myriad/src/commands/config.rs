@@ -59,7 +59,8 @@ fn check(check: Check) -> ExitCode {
     }
     match sources.resolve(&Machine::here()) {
         Ok(config) => {
-            for remark in &config.remarks {
+            let near_ends = config.certificates_near_end();
+            for remark in config.remarks.iter().chain(&near_ends) {
                 say(format_args!("warning: {remark}"));
             }
             let _ = writeln!(std::io::stdout(), "{name}: no mistakes");

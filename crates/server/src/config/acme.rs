@@ -1,5 +1,6 @@
 //! Certificates from an authority.
 
+use super::tls::Mistakes;
 use super::{ConfigError, Options, refuse};
 use crate::tls::{AcmeSettings, read_ca};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,6 +37,9 @@ impl Options {
     }
 
     /// Whom to ask for a certificate; none without names for it.
+    ///
+    /// # Errors
+    /// All mistakes of these options.
     pub(super) fn acme(
         &self,
         taken: [(&str, Option<SocketAddr>); 3],
@@ -44,22 +48,29 @@ impl Options {
         if written.is_empty() {
             return self.refuse_acme_without_names().map(|()| None);
         }
-        let names = names(written)?;
+        let mut mistakes = Mistakes::default();
+        let names = mistakes.keep(names(written)).unwrap_or_default();
         if self.tls_acme_accept_terms != Some(true) {
             let advice = "needs tls-acme-accept-terms = true (--tls-acme-accept-terms): an authority makes certificates for those who accept its terms; Let's Encrypt has them at https://letsencrypt.org/repository/";
-            return Err(refuse("tls-acme", format!("{names:?}"), advice));
+            mistakes
+                .0
+                .push(refuse("tls-acme", format!("{written:?}"), advice));
         }
         if let Some(address) = self.tls_acme_http
             && let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == Some(address))
         {
             let advice = format!("is the same as {other}; choose another port");
-            return Err(refuse("tls-acme-http", address, advice));
+            mistakes.0.push(refuse("tls-acme-http", address, advice));
         }
-        let ca = self.tls_acme_ca.as_deref().map(read_ca).transpose()?;
+        let ca = self.tls_acme_ca.as_deref().map(read_ca).transpose();
+        let ca = mistakes.keep(ca.map_err(ConfigError::from)).flatten();
+        let email = mistakes.keep(self.acme_email()).flatten();
+        let directory = mistakes.keep(self.acme_directory()).unwrap_or_default();
+        ConfigError::several(mistakes.0)?;
         Ok(Some(AcmeSettings {
             names,
-            email: self.acme_email()?,
-            directory: self.acme_directory()?,
+            email,
+            directory,
             ca,
             folder: self
                 .tls_acme_cache

@@ -55,7 +55,7 @@ use crate::auth::TokenRules;
 use crate::broker::BrokerSettings;
 use crate::machine::Machine;
 use crate::proxy::ApplicationSettings;
-use crate::tls::TlsSettings;
+use crate::tls::{TlsSettings, near_ends};
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
 use myriad_shard::{
     Mesh, Namespaces, OriginPattern, OwnHosts, ProcessLimits, ReaderSettings, Settings, Transports,
@@ -71,6 +71,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
+use tls::TlsCheck;
 
 /// A configuration that cannot be used. Whoever wrote it erred; nothing was started.
 #[derive(Debug, Error)]
@@ -131,7 +132,7 @@ pub enum ConfigError {
     /// A variable of the environment that cannot be read, or whose value cannot be meant.
     #[error("variable {name} = {value}: {advice}")]
     Variable {
-        /// Its name.
+        /// Its name, with the place in its value if that is a table: `MYRIAD_TLS: certificates[1].key`.
         name: String,
         /// The path of its key.
         field: String,
@@ -182,6 +183,14 @@ impl ConfigError {
         match self {
             Self::Several(errors) => errors,
             error => std::slice::from_ref(error),
+        }
+    }
+
+    /// The same, each by itself.
+    fn into_each(self) -> Vec<Self> {
+        match self {
+            Self::Several(errors) => errors,
+            error => vec![error],
         }
     }
 
@@ -316,6 +325,15 @@ impl Config {
         Some(crate::tls::sentence(&tls.loaded))
     }
 
+    /// Which certificates of files end soon, and what to do. A running server says this in its log, once a day. One of an authority is
+    /// the running server's to renew.
+    #[must_use]
+    pub fn certificates_near_end(&self) -> Vec<String> {
+        let ends = self.tls.iter().flat_map(|tls| near_ends(&tls.loaded));
+        let ends = ends.filter(|end| !end.is_renewed);
+        ends.map(|end| end.words).collect()
+    }
+
     /// A mark of the keys that verify tokens: nodes of a cluster need the same ones.
     pub(crate) fn keys_mark(&self) -> crate::nodes::KeysMark {
         let client = self.options.client.as_ref();
@@ -370,13 +388,18 @@ impl Options {
     /// Gives every value that was not written its default, and checks all of them.
     ///
     /// # Errors
-    /// The first value that cannot be used.
+    /// The first value that cannot be used; of the options of TLS, all of them.
     pub fn resolve(self, machine: &Machine) -> Result<Config, ConfigError> {
-        let written = Arc::clone(&self.written);
-        self.checked(machine).map_err(|error| written.place(error))
+        self.resolve_with(machine, TlsCheck::Whole)
     }
 
-    fn checked(self, machine: &Machine) -> Result<Config, ConfigError> {
+    fn resolve_with(self, machine: &Machine, tls: TlsCheck) -> Result<Config, ConfigError> {
+        let written = Arc::clone(&self.written);
+        let checked = self.checked(machine, tls);
+        checked.map_err(|error| written.place(error))
+    }
+
+    fn checked(self, machine: &Machine, tls: TlsCheck) -> Result<Config, ConfigError> {
         let mut remarks = self.written.remarks.clone();
         let listen = self
             .listen
@@ -418,7 +441,7 @@ impl Options {
         remarks.extend(self.webhooks.iter().flat_map(WebhooksTable::remarks));
         remarks.extend(self.proxy_remarks());
         remarks.extend(self.broker_remarks());
-        let tls = self.tls(listen)?;
+        let tls = self.tls(listen, tls)?;
         remarks.extend(self.tls_remarks(tls.as_ref()));
         remarks.extend(self.acme_remarks());
         Ok(Config {

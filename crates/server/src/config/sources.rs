@@ -2,7 +2,7 @@
 
 use super::environment::{CENTRIFUGO_PREFIX, PREFIX, Variables};
 use super::written::{Written, is_of_tls};
-use super::{Config, ConfigError, LogFormat, Options};
+use super::{Config, ConfigError, LogFormat, Options, TlsCheck};
 use crate::machine::Machine;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,36 +70,36 @@ impl Sources {
         (mut written, mut mistakes): (Written, Vec<ConfigError>),
         machine: &Machine,
     ) -> Result<Config, ConfigError> {
-        let mut flags = self.flags.clone();
-        // A fault of one option of TLS makes the others look wrong, wherever they are written.
-        let mut faulty = mistakes.iter().filter_map(ConfigError::path);
-        if let Some(field) = faulty.find(|field| is_of_tls(field)) {
-            written = written.without(field).unwrap_or(written);
-            flags.take_tls();
+        // An option of TLS that cannot be read makes the others look wrong, wherever they are written.
+        let mut tls = TlsCheck::Whole;
+        if mistakes.iter().any(is_about_tls) {
+            tls = TlsCheck::LeftOut;
         }
         loop {
-            let error = match with_flags(&flags, written.clone()) {
-                Ok(options) => match options.resolve(machine) {
-                    Ok(config) if mistakes.is_empty() => return Ok(config),
-                    Ok(_) => break,
-                    Err(error) => error,
-                },
-                Err(error) => error,
+            let options = with_flags(&self.flags, written.clone());
+            let found = match options.and_then(|options| options.resolve_with(machine, tls)) {
+                Ok(config) if mistakes.is_empty() => return Ok(config),
+                Ok(_) => break,
+                Err(error) => error.into_each(),
             };
-            // Without the value that is at fault, the next mistake shows.
-            let field = error.path().map(str::to_owned);
-            let words = error.to_string();
-            let is_new = mistakes
-                .iter()
-                .all(|known: &ConfigError| known.to_string() != words);
-            if is_new {
-                mistakes.push(error);
+            // Without what is at fault, the next mistake shows. Those of TLS are all there.
+            let next = match found.iter().any(is_about_tls) {
+                true => Some(written.clone()),
+                false => found
+                    .iter()
+                    .find_map(|mistake| written.without(mistake.path()?)),
+            };
+            if found.iter().any(is_about_tls) {
+                tls = TlsCheck::LeftOut;
             }
-            let mut next = field.as_ref().and_then(|field| written.without(field));
-            if field.as_ref().is_some_and(|field| is_of_tls(field)) && flags.take_tls() {
-                next = next.or_else(|| Some(written.clone()));
+            let known = mistakes.len();
+            for mistake in found {
+                let words = mistake.to_string();
+                if mistakes.iter().all(|known| known.to_string() != words) {
+                    mistakes.push(mistake);
+                }
             }
-            match next.filter(|_| is_new && mistakes.len() < MISTAKES_MAX) {
+            match next.filter(|_| (known + 1..MISTAKES_MAX).contains(&mistakes.len())) {
                 Some(next) => written = next,
                 None => break,
             }
@@ -139,6 +139,13 @@ impl Sources {
 pub fn check_text(text: &str, path: &Path, machine: &Machine) -> Result<Config, ConfigError> {
     let written = Written::read_text(text, path)?;
     Sources::default().resolve_written(written, machine)
+}
+
+fn is_about_tls(mistake: &ConfigError) -> bool {
+    match mistake {
+        ConfigError::Key { key, .. } => is_of_tls(key),
+        mistake => mistake.path().is_some_and(is_of_tls),
+    }
 }
 
 fn with_flags(flags: &Options, written: Written) -> Result<Options, ConfigError> {
@@ -392,13 +399,11 @@ mod tests {
         sources.flags.tls_listen = Some(address);
         sources.flags_given = vec!["tls-listen".into()];
         let found = mistakes(&sources);
-        assert_eq!(found.len(), 2, "{found:#?}");
-        assert!(
-            found
-                .iter()
-                .any(|mistake| mistake.contains("tls-certificate"))
-        );
-        assert!(found.iter().any(|mistake| mistake.contains("shards")));
+        assert_eq!(found.len(), 3, "{found:#?}");
+        for field in ["line 2: tls-certificate", "line 3: tls-key", "shards"] {
+            let is_named = found.iter().any(|mistake| mistake.contains(field));
+            assert!(is_named, "{field}: {found:#?}");
+        }
         // An option that cannot be read, in another place than those that need it.
         sources.variables = vec![("MYRIAD_TLS_CLIENT_CA".into(), "/nowhere".into())];
         sources
@@ -415,12 +420,64 @@ mod tests {
         sources.flags_given = flags.map(String::from).to_vec();
         sources.variables = vec![("MYRIAD_SHARDS".into(), "0".into())];
         let found = mistakes(&sources);
-        assert_eq!(found.len(), 2, "{found:#?}");
-        for field in ["--tls-certificate", "SHARDS"] {
+        assert_eq!(found.len(), 3, "{found:#?}");
+        for field in ["--tls-certificate", "--tls-key", "SHARDS"] {
             assert!(
                 found.iter().any(|mistake| mistake.contains(field)),
                 "{found:#?}"
             );
         }
+    }
+
+    #[test]
+    fn every_mistake_of_tls_is_named() {
+        let file = File::new(
+            "tls-all",
+            "shards = 0\ntls-listen = \"127.0.0.1:8443\"\ntls-certificate = \"/nowhere.pem\"\ntls-key = \"/nowhere.key\"\n\
+             tls-client-ca = \"/nowhere/ca\"\ntls-client-auth = \"maybe\"\ntls-client-user = \"nobody\"\ntls-min-version = \"1.1\"\n\
+             tls-ticket-keys = \"/nowhere/tickets\"\ntls-acme = [\"*.a.example\"]\ntls-acme-email = \"nobody\"\n\
+             tls-acme-directory = \"ftp://a.example\"\ntls-acme-http = \"127.0.0.1:8443\"\n\
+             [[tls.certificates]]\ncertificate = \"/nowhere/a\"\nkey = \"/nowhere/b\"\n",
+        );
+        let found = mistakes(&sources(Some(&file), &[]));
+        for expected in [
+            "line 1: shards = 0",
+            "line 3: tls-certificate = ",
+            "line 4: tls-key = ",
+            "line 5: tls-client-ca = ",
+            "line 6: tls-client-auth = ",
+            "line 7: tls-client-user = ",
+            "line 8: tls-min-version = ",
+            "line 9: tls-ticket-keys = ",
+            "line 10: tls-acme = \"*.a.example\": an authority makes",
+            "line 10: tls-acme = [\"*.a.example\"]: needs tls-acme-accept-terms",
+            "line 11: tls-acme-email = ",
+            "line 12: tls-acme-directory = ",
+            "line 13: tls-acme-http = ",
+            "line 15: tls.certificates[0].certificate = ",
+            "line 16: tls.certificates[0].key = ",
+        ] {
+            let is_named = found.iter().any(|found| found.contains(expected));
+            assert!(is_named, "{expected}: {found:#?}");
+        }
+        assert_eq!(found.len(), 15, "{found:#?}");
+    }
+
+    #[test]
+    fn a_pair_in_a_variable_is_named_by_its_place() {
+        let pairs = r#"{"certificates": [{"certificate": "/nowhere/a", "key": "/nowhere/b"}, {"certificate": "/nowhere/c", "key": "/nowhere/d"}]}"#;
+        let variables = [("MYRIAD_TLS_LISTEN", ":8443"), ("MYRIAD_TLS", pairs)];
+        let found = mistakes(&sources(None, &variables));
+        for (place, path) in [
+            ("certificates[0].certificate", "/nowhere/a"),
+            ("certificates[0].key", "/nowhere/b"),
+            ("certificates[1].certificate", "/nowhere/c"),
+            ("certificates[1].key", "/nowhere/d"),
+        ] {
+            let expected = format!("variable MYRIAD_TLS: {place} = {path:?}: ");
+            let is_named = found.iter().any(|found| found.starts_with(&expected));
+            assert!(is_named, "{expected}: {found:#?}");
+        }
+        assert_eq!(found.len(), 4, "{found:#?}");
     }
 }

@@ -22,6 +22,32 @@ struct CertificateTable {
     key: PathBuf,
 }
 
+/// How much of TLS a check looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TlsCheck {
+    /// All of its options, and the files.
+    Whole,
+    /// Nothing: its mistakes are known. Options of TLS need each other, so without the value at fault the others would look wrong.
+    LeftOut,
+}
+
+/// The mistakes of options that are checked one beside the other.
+#[derive(Default)]
+pub(super) struct Mistakes(pub(super) Vec<ConfigError>);
+
+impl Mistakes {
+    /// The value; none if it was refused.
+    pub(super) fn keep<T>(&mut self, checked: Result<T, ConfigError>) -> Option<T> {
+        match checked {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.0.extend(error.into_each());
+                None
+            }
+        }
+    }
+}
+
 impl From<LoadFault> for ConfigError {
     fn from(fault: LoadFault) -> Self {
         let shown = format!("{:?}", fault.path.display().to_string());
@@ -30,63 +56,55 @@ impl From<LoadFault> for ConfigError {
 }
 
 impl Options {
-    /// What is written about TLS, with the certificates read; none without an address for it.
-    pub(super) fn tls(&self, listen: SocketAddr) -> Result<Option<TlsSettings>, ConfigError> {
+    /// What is written about TLS, with the certificates read; none without an address for it, or if nothing is to be checked.
+    ///
+    /// # Errors
+    /// All mistakes of these options and files.
+    pub(super) fn tls(
+        &self,
+        listen: SocketAddr,
+        check: TlsCheck,
+    ) -> Result<Option<TlsSettings>, ConfigError> {
+        if check == TlsCheck::LeftOut {
+            return Ok(None);
+        }
         let Some(tls_listen) = self.tls_address() else {
             self.refuse_acme_without_names()?;
             return self.refuse_without_address().map(|()| None);
         };
-        let others = [
+        let mut mistakes = Mistakes::default();
+        let plain = [
             ("listen", Some(listen)),
             ("internal-listen", self.internal_listen),
         ];
-        let same = others
-            .iter()
-            .find(|(_, address)| *address == Some(tls_listen) && tls_listen.port() != 0);
-        if let Some((other, _)) = same {
-            let advice = format!("is the same as {other}; choose another port");
-            return Err(refuse("tls-listen", tls_listen, advice));
-        }
-        let [listen, internal] = others;
-        let acme = self.acme([listen, internal, ("tls-listen", Some(tls_listen))])?;
+        mistakes.keep(refuse_same_address(tls_listen, &plain));
+        let [listen, internal] = plain;
+        let acme = self.acme([listen, internal, ("tls-listen", Some(tls_listen))]);
+        let acme = mistakes.keep(acme).flatten();
+        let client_auth = mistakes.keep(self.client_auth());
+        // What was refused is replaced by something that makes no other mistake. Nobody gets to see it.
         let sources = Sources {
-            pairs: self.pairs(tls_listen, acme.is_some())?,
+            pairs: self.pairs(tls_listen, &mut mistakes),
             acme: acme.map(Arc::new),
             client_ca: self.tls_client_ca.clone(),
-            client_auth: self.client_auth()?,
-            client_user: self.client_user()?,
-            min_version: self.min_version()?,
+            client_auth: client_auth.unwrap_or(ClientAuth::Required),
+            client_user: mistakes.keep(self.client_user()).flatten(),
+            min_version: mistakes
+                .keep(self.min_version())
+                .unwrap_or(MinVersion::Tls12),
             ticket_keys: self.tls_ticket_keys.clone(),
         };
-        let loaded = sources.load()?;
-        Ok(Some(TlsSettings {
+        let loaded = sources.load();
+        if let Err(faults) = &loaded {
+            let faults = faults.each().iter().cloned();
+            mistakes.0.extend(faults.map(ConfigError::from));
+        }
+        ConfigError::several(mistakes.0)?;
+        Ok(loaded.ok().map(|loaded| TlsSettings {
             listen: tls_listen,
             sources: Arc::new(sources),
             loaded: Arc::new(loaded),
         }))
-    }
-
-    /// Removes all options of TLS. True if one was set.
-    pub(super) fn take_tls(&mut self) -> bool {
-        let had = [
-            self.tls_listen.take().is_some(),
-            self.tls_certificate.take().is_some(),
-            self.tls_key.take().is_some(),
-            self.tls_client_ca.take().is_some(),
-            self.tls_client_auth.take().is_some(),
-            self.tls_client_user.take().is_some(),
-            self.tls_min_version.take().is_some(),
-            self.tls_ticket_keys.take().is_some(),
-            self.tls_acme.take().is_some(),
-            self.tls_acme_accept_terms.take().is_some(),
-            self.tls_acme_email.take().is_some(),
-            self.tls_acme_directory.take().is_some(),
-            self.tls_acme_ca.take().is_some(),
-            self.tls_acme_cache.take().is_some(),
-            self.tls_acme_http.take().is_some(),
-            self.tls.take().is_some(),
-        ];
-        had.contains(&true)
     }
 
     /// Certificates that nobody would ever see.
@@ -124,7 +142,7 @@ impl Options {
         }
     }
 
-    fn pairs(&self, listen: SocketAddr, has_acme: bool) -> Result<Vec<PairFiles>, ConfigError> {
+    fn pairs(&self, listen: SocketAddr, mistakes: &mut Mistakes) -> Vec<PairFiles> {
         let shown = |path: &PathBuf| format!("{:?}", path.display().to_string());
         let mut pairs = Vec::new();
         match (&self.tls_certificate, &self.tls_key) {
@@ -135,14 +153,17 @@ impl Options {
             }),
             (Some(path), None) => {
                 let advice = "needs tls-key, the file with the private key of this certificate";
-                return Err(refuse("tls-certificate", shown(path), advice));
+                mistakes
+                    .0
+                    .push(refuse("tls-certificate", shown(path), advice));
             }
             (None, Some(path)) => {
                 let advice = "needs tls-certificate, the file with the certificate of this key";
-                return Err(refuse("tls-key", shown(path), advice));
+                mistakes.0.push(refuse("tls-key", shown(path), advice));
             }
             (None, None) => {}
         }
+        let is_half = self.tls_certificate.is_some() || self.tls_key.is_some();
         let tables = self.tls.iter().flat_map(|tls| &tls.certificates);
         pairs.extend((0..).zip(tables).map(|(nth, table)| PairFiles {
             certificate: table.certificate.clone(),
@@ -152,11 +173,12 @@ impl Options {
                 format!("tls.certificates[{nth}].key"),
             ),
         }));
-        if pairs.is_empty() && !has_acme {
+        let has_acme = self.tls_acme.iter().flatten().next().is_some();
+        if pairs.is_empty() && !is_half && !has_acme {
             let advice = "needs a certificate: write tls-certificate and tls-key, the files with its chain and its private key, or tls-acme, the names to get one for";
-            return Err(refuse("tls-listen", listen, advice));
+            mistakes.0.push(refuse("tls-listen", listen, advice));
         }
-        Ok(pairs)
+        pairs
     }
 
     fn client_auth(&self) -> Result<ClientAuth, ConfigError> {
@@ -203,7 +225,8 @@ impl Options {
             "uri" => ClientUser::Uri,
             _ => return refused("choose none, common-name, dns, email or uri"),
         };
-        if self.tls_client_ca.is_some() && self.client_auth()? == ClientAuth::None {
+        let is_unasked = matches!(self.client_auth(), Ok(ClientAuth::None));
+        if self.tls_client_ca.is_some() && is_unasked {
             return refused(
                 "needs tls-client-auth = \"required\" or \"optional\": with none, no client shows a certificate",
             );
@@ -249,6 +272,20 @@ impl Options {
     }
 }
 
+/// Two listeners cannot have one address.
+fn refuse_same_address(
+    tls_listen: SocketAddr,
+    others: &[(&str, Option<SocketAddr>)],
+) -> Result<(), ConfigError> {
+    let same = others
+        .iter()
+        .find(|(_, address)| *address == Some(tls_listen) && tls_listen.port() != 0);
+    same.map_or(Ok(()), |(other, _)| {
+        let advice = format!("is the same as {other}; choose another port");
+        Err(refuse("tls-listen", tls_listen, advice))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{Config, Machine, Options};
@@ -256,7 +293,9 @@ mod tests {
         BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
     };
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
+    use std::time::{Duration, SystemTime};
 
     fn refusal(text: &str) -> String {
         let options = Options::from_text(text, Path::new("a.toml"));
@@ -308,13 +347,30 @@ mod tests {
             let name = format!("myriad-remarks-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
             fs::create_dir_all(&path).expect("a folder");
-            Self(path)
+            let folder = Self(path);
+            folder.permit("", 0o700);
+            folder
+        }
+
+        /// Gives a file in it these permissions, or the folder itself.
+        fn permit(&self, file: &str, mode: u32) {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(self.0.join(file), permissions).expect("permissions");
         }
 
         /// Writes a certificate that names these hosts, alone in its file, and its key.
         fn issue(&self, file: &str, names: &[&str], has_issuer_elsewhere: bool) {
             let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-            let mut params = CertificateParams::new(names).expect("names");
+            let params = CertificateParams::new(names).expect("names");
+            self.issue_with(file, params, has_issuer_elsewhere);
+        }
+
+        fn issue_with(
+            &self,
+            file: &str,
+            mut params: CertificateParams,
+            has_issuer_elsewhere: bool,
+        ) {
             if has_issuer_elsewhere {
                 params.custom_extensions = vec![CustomExtension::from_oid_content(
                     &[1, 3, 6, 1, 5, 5, 7, 1, 1],
@@ -392,6 +448,43 @@ mod tests {
         assert!(second.starts_with("c.example (expires in "), "{shown}");
         let plain = Options::default().resolve(&Machine::OF_TESTS);
         assert_eq!(plain.expect("a config").certificates(), None);
+    }
+
+    #[test]
+    fn a_check_warns_of_a_certificate_that_ends_soon() {
+        let folder = Folder::new("ends");
+        let day = Duration::from_secs(24 * 60 * 60);
+        for (file, days) in [("soon", 13), ("later", 16)] {
+            let names = vec![format!("{file}.example")];
+            let mut params = CertificateParams::new(names).expect("a name");
+            params.not_after = (SystemTime::now() + days * day).into();
+            folder.issue_with(file, params, false);
+        }
+        let config = folder.config(&["soon", "later"], "");
+        let near_ends = config.certificates_near_end();
+        assert_eq!(near_ends.len(), 1, "{near_ends:?}");
+        assert!(
+            near_ends[0].contains("soon.pem expires in 12 days: renew it"),
+            "{near_ends:?}"
+        );
+    }
+
+    #[test]
+    fn a_secret_that_everybody_may_read_is_remarked() {
+        let folder = Folder::new("readers");
+        folder.issue("own", &["a.example"], false);
+        let keys = folder.0.join("tickets");
+        fs::write(&keys, "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n").expect("a file");
+        let tickets = format!("tls-ticket-keys = {keys:?}");
+        for file in ["own.key", "tickets"] {
+            folder.permit(file, 0o644);
+        }
+        assert_eq!(folder.remarks(&["own"], &tickets), [""; 0]);
+        folder.permit("", 0o755);
+        let remarks = folder.remarks(&["own"], &tickets);
+        assert_eq!(remarks.len(), 2, "{remarks:?}");
+        assert!(remarks[0].contains("may read the private key in "));
+        assert!(remarks[1].contains("may read the keys of tickets in "));
     }
 
     #[test]

@@ -117,13 +117,17 @@ impl Written {
 
     /// Adds to an error where the value stands that is at fault.
     pub(super) fn place(&self, error: ConfigError) -> ConfigError {
-        let ConfigError::Value {
-            field,
-            value,
-            advice,
-        } = error
-        else {
-            return error;
+        let (field, value, advice) = match error {
+            ConfigError::Value {
+                field,
+                value,
+                advice,
+            } => (field, value, advice),
+            ConfigError::Several(errors) => {
+                let placed = errors.into_iter().map(|error| self.place(error));
+                return ConfigError::Several(placed.collect());
+            }
+            error => return error,
         };
         let path = path_in(&field);
         if self.flags.iter().any(|flag| flag == path) {
@@ -143,15 +147,19 @@ impl Written {
             };
         }
         match self.nearest_place(path) {
-            Some(Place::Line(line)) => ConfigError::Line {
+            Some((_, Place::Line(line))) => ConfigError::Line {
                 path: self.file.clone(),
                 line: *line,
                 field: field.into_owned(),
                 value,
                 advice,
             },
-            Some(Place::Variable(name)) => ConfigError::Variable {
-                name: name.clone(),
+            Some((found, Place::Variable(name))) => ConfigError::Variable {
+                name: match path[found.len()..].trim_start_matches('.') {
+                    "" => name.clone(),
+                    // The variable holds a whole table.
+                    inner => format!("{name}: {inner}"),
+                },
                 field: field.into_owned(),
                 value,
                 advice,
@@ -169,7 +177,7 @@ impl Written {
         if self.places.contains_key(path) {
             return None;
         }
-        let Some(Place::Variable(maker)) = self.nearest_place(path) else {
+        let Some((_, Place::Variable(maker))) = self.nearest_place(path) else {
             return None;
         };
         let prefix = maker.split('_').next().unwrap_or(PREFIX);
@@ -195,12 +203,12 @@ impl Written {
         Some(name)
     }
 
-    /// Where a value stands, or the table that it is missing in.
-    fn nearest_place(&self, path: &str) -> Option<&Place> {
+    /// Where a value stands, or the table that it is missing in, with the path of what was found.
+    fn nearest_place<'a>(&self, path: &'a str) -> Option<(&'a str, &Place)> {
         let mut path = path;
         loop {
             if let Some(place) = self.places.get(path) {
-                return Some(place);
+                return Some((path, place));
             }
             path = &path[..path.rfind(['.', '['])?];
         }
@@ -246,7 +254,7 @@ fn other_language(text: &str, path: &Path) -> Option<&'static str> {
 pub(super) fn is_of_tls(field: &str) -> bool {
     let path = path_in(field);
     let path = path.strip_prefix("--").unwrap_or(path);
-    path.starts_with("tls-") || path.starts_with("tls.")
+    path == "tls" || path.starts_with("tls-") || path.starts_with("tls.")
 }
 
 /// The path in a field such as `namespace "chat": channel.namespaces[0].presence`.

@@ -3,7 +3,7 @@
 //! inotify sees files that change, but not the symbolic link some folders above that Kubernetes replaces. So the server looks at the
 //! files, which costs a few system calls.
 
-use super::{LoadFault, Loaded, Running, Shown, Sources};
+use super::{LoadFaults, Loaded, Running, Shown, Sources};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(super) fn marks(sources: &Sources) -> Marks {
 /// Files that could not be used, and when they were read.
 struct Refused {
     marks: Marks,
-    fault: LoadFault,
+    faults: LoadFaults,
     at: Instant,
 }
 
@@ -94,17 +94,17 @@ pub(crate) async fn follow(running: Running) {
                 take(&running, loaded);
                 None
             }
-            Err(fault) => {
-                let is_said = refused.is_some_and(|it| it.fault == fault && it.marks == seen);
+            Err(faults) => {
+                let is_said = refused.is_some_and(|it| it.faults == faults && it.marks == seen);
                 if !is_said {
                     tracing::error!(
-                        "TLS: files have changed and cannot be used; those before stay: {fault}"
+                        "TLS: files have changed and cannot be used; those before stay: {faults}"
                     );
                 }
                 running.is_in_force.store(false, Relaxed);
                 Some(Refused {
                     marks: seen.clone(),
-                    fault,
+                    faults,
                     at: Instant::now(),
                 })
             }
@@ -136,7 +136,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) async fn load(
     running: &Running,
     followed: &Arc<Sources>,
-) -> Option<Result<Loaded, LoadFault>> {
+) -> Option<Result<Loaded, LoadFaults>> {
     let loaded = blocking(followed, Sources::load).await;
     let is_followed = Arc::ptr_eq(followed, &running.sources.load_full());
     loaded.filter(|_| is_followed)
@@ -183,28 +183,53 @@ fn warn_of_end(loaded: &Loaded, warned_at: Option<i64>) -> Option<i64> {
     if warned_at.is_some_and(|at| now - at < DAY_S) {
         return warned_at;
     }
-    let mut has_warned = false;
-    for shown in &loaded.certificates {
-        let left = shown.expires_at - now;
-        if left < warning_time(shown) {
-            has_warned = true;
-            let path = shown.path.display();
-            match left {
-                ..=0 => {
-                    tracing::error!("TLS: the certificate in {path} has expired: clients refuse it")
-                }
-                left if shown.is_renewed => tracing::warn!(
-                    "TLS: the certificate in {path} expires in {} hours, and could not be renewed; lines above say why",
-                    left / HOUR_S
-                ),
-                left => tracing::warn!(
-                    "TLS: the certificate in {path} expires in {} days: renew it; the file is read again when it changes",
-                    left / DAY_S
-                ),
-            }
+    let ends = near_ends(loaded);
+    for end in &ends {
+        match end.is_over {
+            true => tracing::error!("TLS: {}", end.words),
+            false => tracing::warn!("TLS: {}", end.words),
         }
     }
-    if has_warned { Some(now) } else { warned_at }
+    if ends.is_empty() {
+        warned_at
+    } else {
+        Some(now)
+    }
+}
+
+/// A certificate that ends soon, or has ended.
+pub(crate) struct NearEnd {
+    is_over: bool,
+    /// We get the next one ourselves.
+    pub(crate) is_renewed: bool,
+    pub(crate) words: String,
+}
+
+/// Which certificates end soon, and what to do.
+pub(crate) fn near_ends(loaded: &Loaded) -> Vec<NearEnd> {
+    let now = super::pair::now();
+    let each = loaded.certificates.iter().filter_map(|shown| {
+        let left = shown.expires_at - now;
+        let path = shown.path.display();
+        let words = match left {
+            ..=0 => format!("the certificate in {path} has expired: clients refuse it"),
+            left if left >= warning_time(shown) => return None,
+            left if shown.is_renewed => format!(
+                "the certificate in {path} expires in {} hours, and could not be renewed; lines above say why",
+                left / HOUR_S
+            ),
+            left => format!(
+                "the certificate in {path} expires in {} days: renew it; the file is read again when it changes",
+                left / DAY_S
+            ),
+        };
+        Some(NearEnd {
+            is_over: left <= 0,
+            is_renewed: shown.is_renewed,
+            words,
+        })
+    });
+    each.collect()
 }
 
 /// The log warns from this time before the end of a certificate on. A certificate of an authority may last a few days only. It is renewed

@@ -8,6 +8,7 @@ mod client_certificate;
 mod client_user;
 mod files;
 mod pair;
+mod readers;
 mod resolver;
 mod shown;
 mod tickets;
@@ -15,7 +16,7 @@ mod words;
 
 pub(crate) use acme::{AcmeSettings, Orders, begin_answers, begin_renewal, read_ca};
 pub(crate) use client_user::ClientUser;
-pub(crate) use files::{follow, sentence};
+pub(crate) use files::{follow, near_ends, sentence};
 pub(crate) use pair::read_file;
 pub(crate) use shown::ShownTls;
 
@@ -26,6 +27,7 @@ use files::Marks;
 use myriad_tls::Secrets;
 use myriad_tls_stage::{Figures, Offer};
 use pair::Pair;
+use readers::open_to_everybody;
 use resolver::ByName;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
@@ -160,39 +162,142 @@ impl fmt::Display for LoadFault {
     }
 }
 
+/// All files that cannot be used, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoadFaults(Vec<LoadFault>);
+
+impl LoadFaults {
+    pub(crate) fn each(&self) -> &[LoadFault] {
+        &self.0
+    }
+}
+
+impl From<LoadFault> for LoadFaults {
+    fn from(fault: LoadFault) -> Self {
+        Self(vec![fault])
+    }
+}
+
+impl fmt::Display for LoadFaults {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each: Vec<_> = self.0.iter().map(LoadFault::to_string).collect();
+        formatter.write_str(&each.join("; "))
+    }
+}
+
+/// What the files hold.
+struct Contents {
+    pairs: Vec<Pair>,
+    /// Who signs the certificates of clients; none if nobody is asked for one.
+    roots: Option<RootCertStore>,
+    /// None if no file has keys of tickets.
+    tickets: Option<SharedTickets>,
+    /// What is odd about files, but no reason to refuse them.
+    remarks: Vec<String>,
+}
+
 impl Sources {
     /// Reads and checks everything.
     ///
     /// # Errors
-    /// The first file that cannot be used.
-    pub(crate) fn load(&self) -> Result<Loaded, LoadFault> {
+    /// All files that cannot be used.
+    pub(crate) fn load(&self) -> Result<Loaded, LoadFaults> {
         let marks = files::marks(self);
         let provider = Arc::new(provider());
-        let pairs = self.pairs.iter().map(|files| Pair::read(files, &provider));
-        let mut pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+        let Contents {
+            mut pairs,
+            roots,
+            tickets,
+            remarks,
+        } = self.read(&provider)?;
         let awaited = self.add_ordered(&mut pairs, &provider);
         let certificates = pairs.iter().map(|pair| pair.shown.clone()).collect();
         let signs_slowly = pairs.iter().any(|pair| pair.signs_slowly);
+        let config = self.config(provider, pairs, roots, tickets);
+        let challenge = self.acme.as_ref().map(|_| CHALLENGES.config());
+        let ours = |error| self.ours(&error);
+        let offer = Offer {
+            config: Arc::new(config.map_err(ours)?),
+            challenge: challenge.transpose().map_err(ours)?.map(Arc::new),
+            read_user: self.client_user.map(ClientUser::read_user),
+            signs_slowly,
+        };
+        Ok(Loaded {
+            offer: Arc::new(offer),
+            certificates,
+            awaited,
+            remarks,
+            marks,
+        })
+    }
+
+    /// A fault that no file has.
+    fn ours(&self, error: &dyn fmt::Display) -> LoadFault {
+        let first = self.paths().next().unwrap_or_default();
+        let advice = format!("TLS cannot be set up: {error}");
+        LoadFault::new("tls-listen", &first, advice)
+    }
+
+    /// Reads the files that options name.
+    fn read(&self, provider: &CryptoProvider) -> Result<Contents, LoadFaults> {
+        let mut faults = Vec::new();
+        let mut remarks = Vec::new();
+        let mut pairs = Vec::with_capacity(self.pairs.len());
+        for files in &self.pairs {
+            match Pair::read(files, provider) {
+                Ok(pair) => pairs.push(pair),
+                Err(fault) => {
+                    let of_key = pair::key_fault(files, &fault);
+                    faults.extend(std::iter::once(fault).chain(of_key));
+                }
+            }
+            remarks.extend(open_to_everybody(&files.key, "the private key"));
+        }
+        let mut roots = None;
+        match self.client_roots(&mut remarks) {
+            Ok(read) => roots = read,
+            Err(fault) => faults.push(fault),
+        }
+        let mut tickets = None;
+        if let Some(path) = &self.ticket_keys {
+            match SharedTickets::read(path) {
+                Ok(read) => tickets = Some(read),
+                Err(fault) => faults.push(fault),
+            }
+            remarks.extend(open_to_everybody(path, "the keys of tickets"));
+        }
+        match faults.is_empty() {
+            true => Ok(Contents {
+                pairs,
+                roots,
+                tickets,
+                remarks,
+            }),
+            false => Err(LoadFaults(faults)),
+        }
+    }
+
+    fn config(
+        &self,
+        provider: Arc<CryptoProvider>,
+        pairs: Vec<Pair>,
+        roots: Option<RootCertStore>,
+        tickets: Option<SharedTickets>,
+    ) -> Result<ServerConfig, rustls::Error> {
         let versions: &[&SupportedProtocolVersion] = match self.min_version {
             MinVersion::Tls12 => &[&version::TLS13, &version::TLS12],
             MinVersion::Tls13 => &[&version::TLS13],
         };
-        let first = self.paths().next().unwrap_or_default();
-        let ours = |error: &dyn fmt::Display| {
-            let advice = format!("TLS cannot be set up: {error}");
-            LoadFault::new("tls-listen", &first, advice)
-        };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions)
-            .map_err(|error| ours(&error))?;
-        let mut remarks = Vec::new();
-        let verifier = self.client_roots(&mut remarks)?.map(|roots| {
+            .with_protocol_versions(versions)?;
+        let verifier = roots.map(|roots| {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match self.client_auth {
                 ClientAuth::Required => verifier,
                 ClientAuth::None | ClientAuth::Optional => verifier.allow_unauthenticated(),
             };
-            verifier.build().map_err(|error| ours(&error))
+            let built = verifier.build();
+            built.map_err(|error| rustls::Error::General(error.to_string()))
         });
         let verifier = verifier.transpose()?;
         let builder = match &verifier {
@@ -207,9 +312,9 @@ impl Sources {
         // Many clients name AES with 256 bits first. Its SHA-384 took a fifth of a shard's time in 15,000 handshakes (AMD EPYC, which has
         // instructions for SHA-256 only).
         config.ignore_client_order = true;
-        let tickets: Arc<dyn ProducesTickets> = match &self.ticket_keys {
-            Some(path) => Arc::new(SharedTickets::read(path)?),
-            None => TICKETS.as_ref().map_err(|error| ours(error))?.clone(),
+        let tickets: Arc<dyn ProducesTickets> = match tickets {
+            Some(shared) => Arc::new(shared),
+            None => TICKETS.as_ref().map_err(Clone::clone)?.clone(),
         };
         // A session that resumes has the certificate of its first handshake, for as long as each session gives the ticket of the next one.
         // Meanwhile the certificate may have expired, and its CA may be gone. rustls cannot refuse the ticket then, and an alert behind the
@@ -219,21 +324,7 @@ impl Sources {
         }
         // Each costs a record of 200 bytes, and a client needs one.
         config.send_tls13_tickets = usize::from(verifier.is_none());
-        let challenge = self.acme.as_ref().map(|_| CHALLENGES.config());
-        let challenge = challenge.transpose().map_err(|error| ours(&error))?;
-        let offer = Offer {
-            config: Arc::new(config),
-            challenge: challenge.map(Arc::new),
-            read_user: self.client_user.map(ClientUser::read_user),
-            signs_slowly,
-        };
-        Ok(Loaded {
-            offer: Arc::new(offer),
-            certificates,
-            awaited,
-            remarks,
-            marks,
-        })
+        Ok(config)
     }
 
     /// Reads the certificate that an authority has made, and returns the names without one. A certificate that cannot be used counts as none:

@@ -38,28 +38,23 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Reads both files, and checks that they belong together.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with them.
     pub(super) fn read(files: &PairFiles, provider: &CryptoProvider) -> Result<Self, LoadFault> {
         let (field, key_field) = (&*files.fields.0, &*files.fields.1);
         let chain = read_certificates(field, &files.certificate)?;
         let (shown, signs_slowly) = check_chain(field, &files.certificate, &chain)?;
-        let at_key = |advice: String| LoadFault::new(key_field, &files.key, advice);
-        let text = read(key_field, &files.key)?;
-        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
-            at_key(if is_encrypted(&text) {
-                "is encrypted: store the key without a passphrase, readable by the server alone"
-                    .into()
-            } else {
-                "has no private key in PEM (-----BEGIN PRIVATE KEY-----)".into()
-            })
-        })?;
+        let key = read_key(key_field, &files.key)?;
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| {
-            at_key(match error {
+            let advice = match error {
                 rustls::Error::InconsistentKeys(_) => format!(
                     "is not the key of the first certificate in {:?}: name the files of one pair",
                     files.certificate.display().to_string()
                 ),
                 error => format!("cannot be used: {error}; {NEW_KEY}"),
-            })
+            };
+            LoadFault::new(key_field, &files.key, advice)
         })?;
         Ok(Self {
             key: Arc::new(key),
@@ -67,6 +62,26 @@ impl Pair {
             signs_slowly,
         })
     }
+}
+
+/// What is wrong with a key beside a certificate that is at fault itself. Nobody can tell whether they belong together.
+pub(super) fn key_fault(files: &PairFiles, fault: &LoadFault) -> Option<LoadFault> {
+    let is_of_key = fault.path == files.key;
+    let read = (!is_of_key).then(|| read_key(&files.fields.1, &files.key));
+    read.and_then(Result::err)
+}
+
+fn read_key(field: &str, path: &Path) -> Result<PrivateKeyDer<'static>, LoadFault> {
+    let text = read(field, path)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+        let advice = match is_encrypted(&text) {
+            true => {
+                "is encrypted: store the key without a passphrase, readable by the server alone"
+            }
+            false => "has no private key in PEM (-----BEGIN PRIVATE KEY-----)",
+        };
+        LoadFault::new(field, path, advice)
+    })
 }
 
 fn is_encrypted(text: &[u8]) -> bool {

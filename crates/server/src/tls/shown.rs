@@ -1,6 +1,6 @@
 //! The metrics of TLS.
 
-use super::{Loaded, Orders};
+use super::{Loaded, Orders, Shown};
 use arc_swap::ArcSwap;
 use myriad_tls_stage::{Failure, Figures};
 use prometheus_client::collector::Collector;
@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -130,19 +131,29 @@ impl Collector for ShownTls {
             &ConstGauge::new(u64::from(self.is_in_force.load(Relaxed))),
         )?;
         let now = super::pair::now();
-        let mut ends = encoder.encode_descriptor(
+        let mut metric = encoder.encode_descriptor(
             "tls_certificate_expires",
             "Time until a certificate ends, by the first name in it; negative behind its end",
             Some(&Unit::Seconds),
             ConstGauge::new(now).metric_type(),
         )?;
-        for shown in &self.loaded.load().certificates {
-            let name = shown.names.first().map_or("", |name| name);
+        for (name, end) in ends(&self.loaded.load().certificates) {
             let labels = [("name", name)];
-            ConstGauge::new(shown.expires_at - now).encode(ends.encode_family(&labels)?)?;
+            ConstGauge::new(end - now).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
     }
+}
+
+/// When certificates end, by the first name in each. Of several with one name it is the first that ends: a metric has one value.
+fn ends(certificates: &[Shown]) -> BTreeMap<&str, i64> {
+    let mut ends = BTreeMap::new();
+    for shown in certificates {
+        let name = shown.names.first().map_or("", |name| name);
+        let end = ends.entry(name).or_insert(shown.expires_at);
+        *end = shown.expires_at.min(*end);
+    }
+    ends
 }
 
 fn single(
@@ -168,4 +179,31 @@ fn family<const N: usize>(
         metric.encode(family.encode_family(&[(label, *value)])?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn certificates_with_one_name_have_one_end() {
+        let shown = |names: &[&str], expires_at| Shown {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            begins_at: 0,
+            expires_at,
+            is_renewed: false,
+            path: PathBuf::new(),
+            remarks: Vec::new(),
+        };
+        let certificates = [
+            shown(&["a.example", "b.example"], 30),
+            shown(&["a.example"], 20),
+            shown(&["b.example"], 40),
+            shown(&[], 50),
+            shown(&[], 60),
+        ];
+        let expected = [("", 50), ("a.example", 20), ("b.example", 40)];
+        assert_eq!(ends(&certificates), BTreeMap::from(expected));
+    }
 }

@@ -116,7 +116,7 @@ impl<R: Reactor> Shard<R> {
             || client.allow_anonymous_connect_without_token;
         if is_anonymous && !may {
             return Err(bad_request(
-                "anonymous clients may not connect: show a token, start the server with --anonymous, let a proxy name the user (client.user_id_http_header), or show a certificate that names the user (tls-client-user)",
+                "anonymous clients may not connect: show a token, start the server with --anonymous, let a proxy name the user (client.user_id_http_header), or give the client a certificate with the name that tls-client-user asks for (it has shown none, or one without that name)",
             ));
         }
         Ok(())

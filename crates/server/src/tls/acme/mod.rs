@@ -315,8 +315,8 @@ impl Renewal {
         }
         match load(&self.running, &sources).await {
             Some(Ok(loaded)) => take(&self.running, loaded),
-            Some(Err(fault)) => {
-                tracing::error!("TLS: certificates cannot be used; those before stay: {fault}");
+            Some(Err(faults)) => {
+                tracing::error!("TLS: certificates cannot be used; those before stay: {faults}");
             }
             None => {}
         }
