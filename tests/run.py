@@ -249,7 +249,7 @@ def suites():
     # Those that take longest go first. The cluster sleeps through faults of up to 40 s, while the Rust tests need the processors.
     # Without Go its tests skip themselves, and so do those of acme.
     yield python_suite("cluster", "cluster", build, ["-n", "4", "--dist", "worksteal"], programs=["nats-server"])
-    yield python_suite("python clients", "clients/python", build, ["-n", "3"])
+    yield python_suite("python clients", "clients/python", build, ["-n", "3", "--dist", "worksteal"])
     yield from conformance_suites(build)
     yield from node_suites(build)
     yield python_suite("acme", "acme", build, ["-n", "2"], programs=["pebble"])
