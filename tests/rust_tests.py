@@ -29,9 +29,9 @@ RUN_SECONDS_MAX = 25 * 60
 # Each binary runs as many of its tests at once as there are processors.
 AT_ONCE = 3
 # Binaries whose tests wait for deadlines of servers more than they compute. They run twice as many at once.
-WAITING = {"server server", "swarm crowd"}
+WAITING = {"server server", "swarm crowd", "reactor sockets"}
 # Those that take longest go first, so that the end does not wait for one of them alone.
-LONGEST = ["server server", "swarm crowd", "myriad arena", "swarm myriad_swarm", "myriad fleet", "shard real", "shard sim"]
+LONGEST = ["server server", "swarm crowd", "myriad arena", "swarm myriad_swarm", "myriad fleet", "shard real", "shard sim", "reactor sockets"]
 
 
 @dataclass
