@@ -43,7 +43,7 @@ class GoProgramsTest(unittest.TestCase):
         asked = (built / "asked").read_text().splitlines()
         self.assertEqual(len(asked), 1)
         self.assertIn("nats-server/v2@v", asked[0])
-        self.assertIn("-buildvcs=false '-gcflags=all=-N -l'", asked[0])
+        self.assertIn("-buildvcs=false '-gcflags=all=-N -l -dwarf=false'", asked[0])
 
     def test_a_build_that_failed_is_tried_again(self):
         self.place_go("#!/bin/sh\nexit 1\n")
