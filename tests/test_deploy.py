@@ -13,6 +13,8 @@ import tomllib
 import unittest
 from pathlib import Path
 
+import go_programs
+
 try:
     import yaml
 except ImportError:
@@ -172,7 +174,7 @@ class ComposeTest(unittest.TestCase):
             self.assertEqual(self.services[name]["command"][-2:], ["--name", name])
             self.assertEqual(self.services["myriad"]["depends_on"][name], {"condition": "service_healthy"})
         # The version with which the cluster is tested.
-        version = re.search(r'^VERSION = "(.+)"', (ROOT / "tests" / "cluster" / "nats.py").read_text(), re.M)[1]
+        version = go_programs.SOURCES["nats-server"].version
         self.assertEqual({self.services[name]["image"] for name in servers}, {f"nats:{version}-alpine"})
 
     def test_nodes_believe_the_proxy_and_nobody_else(self):
