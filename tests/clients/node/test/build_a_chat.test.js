@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -64,6 +65,19 @@ test('the chat of the page has names that tokens prove, history, and recovery', 
   const eve = await open('Eve');
   await lines(eve, 2);
   for (const tab of [ada, ben, eve]) assert.deepEqual(await texts(tab), ['Ada: hello <b>Ben</b>', 'the application: hello']);
+
+  // No request ends the application.
+  const status = async (path) => {
+    const request = get({ port: new URL(origin).port, path });
+    const [response] = await once(request, 'response');
+    response.resume();
+    return response.statusCode;
+  };
+  assert.equal(await status('//'), 400);
+  assert.equal(await status('/toString'), 404);
+  rmSync(join(folder, 'index.html'));
+  assert.equal(await status('/'), 500);
+  assert.equal(await status('/token?user=Ada'), 200);
 
   // A stranger without a token is told to leave.
   const stranger = await server.connect('/connection/websocket', { origin });
