@@ -19,11 +19,19 @@ fn run(arguments: &[&str], secret: Option<&str>) -> (bool, String, String) {
 
 #[test]
 fn a_token_is_printed_alone() {
-    let (done, flag, said) = run(
-        &["--user", "42", "--expires-in", "0", "--secret", "s"],
-        None,
-    );
+    let signed = |secret: &str| {
+        run(
+            &["--user", "42", "--expires-in", "0", "--secret", secret],
+            None,
+        )
+    };
+    let (done, _, said) = signed("0123456789abcdef0123456789abcdef");
     assert!(done && said.is_empty(), "{said}");
+    let (done, flag, said) = signed("s");
+    assert!(
+        done && said.starts_with("warning: --secret has 1 bytes: "),
+        "{said}"
+    );
     assert_eq!(flag.lines().count(), 1);
     assert_eq!(flag.trim().split('.').count(), 3);
     let (done, variable, said) = run(&["--user", "42", "--expires-in", "0"], Some("s"));

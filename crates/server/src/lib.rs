@@ -46,7 +46,7 @@ pub use config::{
     RateLimitTable, RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources,
     TokenTable, TransformDisconnectTable, TransformErrorTable, TransformTable, TransportTable,
     UrlText, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written, check_text,
-    default_file,
+    default_file, secret_remark,
 };
 pub use error::ServerError;
 pub use machine::Machine;

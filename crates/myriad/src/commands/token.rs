@@ -3,7 +3,7 @@
 use crate::commands::serve::Places;
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
-use myriad_server::{Flags, Span, TokenDraft, TokenDraftError};
+use myriad_server::{Flags, Span, TokenDraft, TokenDraftError, secret_remark};
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -77,7 +77,12 @@ fn make(arguments: Arguments) -> Result<String, TokenDraftError> {
         audience: arguments.audience,
     };
     match arguments.secret {
-        Some(secret) => draft.sign(&secret),
+        Some(secret) => {
+            if let Some(remark) = secret_remark("--secret", &secret) {
+                say(format_args!("warning: {remark}"));
+            }
+            draft.sign(&secret)
+        }
         None => draft.sign_by(&arguments.places.sources(Flags::default()).read()?),
     }
 }

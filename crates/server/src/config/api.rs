@@ -166,6 +166,27 @@ impl HttpApiTable {
         })
     }
 
+    /// Rights of keys that contradict each other: methods that are refused to every key with namespaces.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let remark = |(index, table): (usize, &ApiKeyTable)| {
+            let methods = table
+                .methods
+                .iter()
+                .filter(|_| !table.namespaces.is_empty());
+            let idle = methods
+                .filter(|name| Method::named(name).is_some_and(|method| !method.is_for_channels()));
+            let idle: Vec<_> = idle.map(String::as_str).collect();
+            (!idle.is_empty()).then(|| {
+                format!(
+                    "http_api.keys[{index}], the key {:?}: it has namespaces, and each request of {} is about the whole server and gets 403; take namespaces away, or these methods",
+                    table.name,
+                    idle.join(", ")
+                )
+            })
+        };
+        self.keys.iter().enumerate().filter_map(remark).collect()
+    }
+
     fn prefix(&self) -> Result<Prefix, ConfigError> {
         let Some(text) = self.handler_prefix.as_deref() else {
             return Ok(Prefix::default());
@@ -384,6 +405,31 @@ mod tests {
             let error = access(&text).expect_err(&text);
             assert!(error.contains(words), "{text}: {error}");
             assert!(!error.contains("sesame"), "{error}");
+        }
+    }
+
+    #[test]
+    fn methods_that_a_key_with_namespaces_may_never_call_are_named() {
+        let remarks = |rights: &str| {
+            let text = format!("[[http_api.keys]]\nname = \"ci\"\nkey = \"k\"\n{rights}");
+            let options: Options = toml::from_str(&text).expect(&text);
+            options.http_api.unwrap_or_default().remarks()
+        };
+        let namespaces = "namespaces = [\"\"]";
+        let methods = "methods = [\"info\", \"publish\", \"connections\"]";
+        let [found] = &remarks(&format!("{namespaces}\n{methods}"))[..] else {
+            panic!("one remark");
+        };
+        assert!(
+            found.contains("each request of info, connections is"),
+            "{found}"
+        );
+        for rights in [
+            methods,
+            namespaces,
+            &format!("{namespaces}\nmethods = [\"publish\", \"subscribe\"]"),
+        ] {
+            assert_eq!(remarks(rights), [""; 0], "{rights}");
         }
     }
 

@@ -26,6 +26,20 @@ fn is_of_others(rest: &str) -> bool {
             .any(|begin| rest.starts_with(begin))
 }
 
+/// The names of variables that Centrifugo would read.
+pub(super) fn of_centrifugo(variables: &Variables) -> Vec<&str> {
+    let is_option = |name: &&String| {
+        let rest = name.strip_prefix(CENTRIFUGO_PREFIX);
+        let rest = rest.and_then(|rest| rest.strip_prefix('_'));
+        rest.is_some_and(|rest| !is_of_others(rest))
+    };
+    variables
+        .keys()
+        .filter(is_option)
+        .map(String::as_str)
+        .collect()
+}
+
 /// Variables by name, without empty ones: an empty variable is one that is not set.
 pub(super) type Variables = BTreeMap<String, String>;
 

@@ -7,6 +7,7 @@ use super::Options;
 use super::api::{ApiKeyTable, HttpApiTable};
 use super::catalogue::{self, Group};
 use super::centrifugo;
+use super::misplaced;
 use super::proxy_tables::{
     ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
     RpcPingTable, RpcTable,
@@ -180,10 +181,8 @@ impl Table {
         if let Some(advice) = centrifugo::advice(self, key) {
             return advice.into();
         }
-        if matches!(self, Self::Top | Self::Channel) && Self::Namespace.keys().contains(&key) {
-            return format!(
-                "write {key} under [channel.without_namespace] or in one of [[channel.namespaces]]"
-            );
+        if let Some(advice) = misplaced::advice(self, key) {
+            return advice;
         }
         match nearest(key, self.keys().iter().copied()) {
             Some(known) => format!("there is no such key; did you mean {known}?"),
@@ -326,6 +325,9 @@ impl Table {
                 )
             }
             Some(_) => "write one text in quotes".into(),
+            None if refusal.starts_with("invalid type") => {
+                misplaced::kind_advice(self, key, value).unwrap_or(refusal)
+            }
             None => refusal,
         })
     }

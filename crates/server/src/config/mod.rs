@@ -14,11 +14,13 @@ mod keys;
 mod limits;
 mod log;
 mod memory;
+mod misplaced;
 mod namespaces;
 mod options;
 mod proxies;
 mod proxy_tables;
 mod proxy_tls;
+mod reached;
 mod remarks;
 mod secrets;
 mod sources;
@@ -46,7 +48,7 @@ pub use sources::{Sources, check_text};
 pub use tables::{
     ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable, TransportTable,
 };
-pub use tokens::TokenTable;
+pub use tokens::{TokenTable, secret_remark};
 pub(crate) use webhooks::event_name;
 pub use webhooks::{ChannelFilter, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable};
 pub use written::Written;

@@ -1,6 +1,7 @@
 //! What somebody reading the log should know about a configuration that is valid: who gets in, and keys that do nothing.
 
 use super::Options;
+use super::api::HttpApiTable;
 use super::tables::{ChannelTable, NamespaceTable};
 use crate::auth::TokenRules;
 use myriad_shard::{ClientOptions, OriginPattern, RecoveryMode, Settings};
@@ -47,7 +48,9 @@ impl Options {
                 "--dev on {address}: whoever reaches this address may connect and publish; keep a development server on 127.0.0.1"
             ));
         }
+        remarks.extend(self.reach_remarks(listen));
         remarks.extend(self.page_remark(settings));
+        remarks.extend(self.http_api.iter().flat_map(HttpApiTable::remarks));
         if client.insecure {
             remarks.push(
                 "client.insecure = true: every client has every right, whoever it is; never for production".to_owned(),
@@ -230,6 +233,14 @@ mod tests {
             (
                 "[client]\nuser_id_http_header = \"x-user\"",
                 &[NOTHING, "a proxy names users in x-user, and allowed"],
+            ),
+            (
+                "listen = \"0.0.0.0:8000\"\n[client]\nuser_id_http_header = \"x-user\"",
+                &[
+                    NOTHING,
+                    "client.user_id_http_header: whoever reaches 0.0.0.0:8000",
+                    "a proxy names users in x-user, and allowed",
+                ],
             ),
             (
                 "[client.token]\nhmac_secret_key = \"0123456789abcdef0123456789abcdef\"",

@@ -1,6 +1,6 @@
 //! Where options come from, in their order: flags, the environment, the config file, defaults.
 
-use super::environment::{CENTRIFUGO_PREFIX, PREFIX, Variables};
+use super::environment::{self, CENTRIFUGO_PREFIX, PREFIX, Variables};
 use super::written::{Written, is_of_tls};
 use super::{Config, ConfigError, LogFormat, Options, TlsCheck};
 use crate::machine::Machine;
@@ -121,12 +121,19 @@ impl Sources {
         };
         let variables = self.variables.iter().cloned();
         let variables: Variables = variables.filter(|(_, value)| !value.is_empty()).collect();
+        let unread = environment::of_centrifugo(&variables);
         let written = if self.centrifugo {
             written.with_environment(&variables, CENTRIFUGO_PREFIX, &mut faults)
         } else {
             written
         };
         let mut written = written.with_environment(&variables, PREFIX, &mut faults);
+        if let (false, Some(first)) = (self.centrifugo, unread.first()) {
+            written.remarks.push(format!(
+                "variables that begin with CENTRIFUGO_ are not read (there are {}, such as {first}): start with --centrifugo-env to read them below those that begin with MYRIAD_",
+                unread.len()
+            ));
+        }
         written.flags = self.flags_given.clone();
         Ok((written, faults))
     }
@@ -210,7 +217,7 @@ mod tests {
         let expected = [
             "config file FILE: line 1: max-conections: there is no such key; did you mean max-connections?",
             "config file FILE: line 2: listen: `nowhere`: the port is missing",
-            "config file FILE: line 4: client.insecure: invalid type: integer `3`, expected a boolean",
+            "config file FILE: line 4: client.insecure: write true or false",
             "config file FILE: line 8: channel.namespaces[0].histroy_size: there is no such key; did you mean history_size?",
             "config file FILE: line 9: channel.namespaces[0].slow_consumer: `drop`: choose",
         ];
@@ -265,7 +272,7 @@ mod tests {
         let found = mistakes(&sources(Some(&file), &variables));
         for expected in [
             "config file FILE: line 2: max-conections: there is no such key",
-            "config file FILE: line 5: client.insecure: invalid type",
+            "config file FILE: line 5: client.insecure: write true or false",
             "variable MYRIAD_DRAIN = soon: ",
             "config file FILE: line 1: shards = 0: choose 1 to 256",
             "config file FILE: line 4: client.channel_limit = 999: choose 1 to 255",
@@ -378,6 +385,30 @@ mod tests {
                 .subscriptions_max,
             30
         );
+    }
+
+    #[test]
+    fn variables_of_centrifugo_that_are_not_read_are_remarked_on() {
+        let mut sources = sources(
+            None,
+            &[
+                ("CENTRIFUGO_CLIENT_CHANNEL_LIMIT", "30"),
+                ("CENTRIFUGO_HTTP_API_KEY", "k"),
+                // Of Kubernetes, for a service of this name.
+                ("CENTRIFUGO_SERVICE_HOST", "10.0.0.1"),
+                ("CENTRIFUGO_PORT", "tcp://10.0.0.1:8000"),
+            ],
+        );
+        let remarked = |sources: &Sources| {
+            let remarks = sources.resolve(&MACHINE).unwrap().remarks;
+            let of_variables = |remark: &&String| remark.contains("--centrifugo-env");
+            remarks.iter().find(of_variables).cloned()
+        };
+        let remark = remarked(&sources).expect("a remark");
+        let expected = "(there are 2, such as CENTRIFUGO_CLIENT_CHANNEL_LIMIT)";
+        assert!(remark.contains(expected), "{remark}");
+        sources.centrifugo = true;
+        assert_eq!(remarked(&sources), None);
     }
 
     #[test]

@@ -499,6 +499,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_two_pairs_name_is_remarked() {
+        let folder = Folder::new("twice");
+        folder.issue("first", &["a.example", "A.example", "b.example"], false);
+        assert_eq!(folder.remarks(&["first"], ""), [""; 0]);
+        let remarks = folder.remarks(&["first", "first"], "");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(
+            remarks[0].contains("first.pem is named by two pairs"),
+            "{remarks:?}"
+        );
+    }
+
+    #[test]
     fn keys_of_tickets_that_nobody_uses_are_remarked() {
         let folder = Folder::new("tickets");
         folder.issue("own", &["a.example"], false);

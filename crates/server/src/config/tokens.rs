@@ -16,6 +16,17 @@ const SECRET_BYTES_GOOD: usize = 32;
 /// Bytes that the compiled form of a pattern may take.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
+/// What to say of a secret for tokens that is too short. `name` is the option that has it.
+#[must_use]
+pub fn secret_remark(name: &str, secret: &str) -> Option<String> {
+    (secret.len() < SECRET_BYTES_GOOD).then(|| {
+        format!(
+            "{name} has {} bytes: whoever sees one token can try secrets; make one of {SECRET_BYTES_GOOD} random bytes, such as by openssl rand -hex 32",
+            secret.len()
+        )
+    })
+}
+
 /// `[client.token]`, or `[client.subscription_token]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -122,14 +133,9 @@ impl ClientTable {
                 let consequence = "tokens that are signed without it are refused (3500, 103)";
                 remarks.extend(secret.space_remark(&format!("{path}.{name}"), consequence));
             }
-            if let Some(secret) = table.hmac_secret_key.secret()
-                && secret.len() < SECRET_BYTES_GOOD
-            {
-                remarks.push(format!(
-                    "{path}.hmac_secret_key has {} bytes: whoever sees one token can try secrets; make one of {SECRET_BYTES_GOOD} random bytes, such as by openssl rand -hex 32",
-                    secret.len()
-                ));
-            }
+            let secret = table.hmac_secret_key.secret();
+            let name = format!("{path}.hmac_secret_key");
+            remarks.extend(secret.and_then(|secret| secret_remark(&name, secret)));
         }
         if rules.subscription.is_none() && self.subscription_token.is_written() {
             remarks

@@ -412,11 +412,19 @@ fn shadowed_names(certificates: &[Shown]) -> Vec<String> {
     for shown in certificates {
         let mut shared = shown.names.iter().filter_map(|name| {
             let first: &Shown = first_of.entry(name.to_ascii_lowercase()).or_insert(shown);
-            (first.path != shown.path).then_some((first, name))
+            // A certificate may have one name twice.
+            (!std::ptr::eq(first, shown)).then_some((first, name))
         });
         let Some((first, name)) = shared.next() else {
             continue;
         };
+        if first.path == shown.path {
+            let path = shown.path.display();
+            remarks.push(format!(
+                "the certificate in {path} is named by two pairs: the second one is never shown; remove it"
+            ));
+            continue;
+        }
         let others = match shared.count() {
             0 => String::new(),
             count => format!(" and {count} others"),

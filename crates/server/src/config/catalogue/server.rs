@@ -20,7 +20,7 @@ pub(in super::super) const SERVER: &[Group] = &[
                 Address,
                 "none: all is at one address",
                 "127.0.0.1:8001",
-                "A second address for the API, health and metrics, instead of the first one.",
+                "A second address for the API, health and metrics, instead of the first one. It has no TLS: keys of the API go there in clear.",
             )
             .fixed(),
             Described::depends(

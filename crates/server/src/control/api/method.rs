@@ -202,6 +202,29 @@ methods! {
 }
 
 impl Method {
+    /// Whether a request of it may be about channels alone, so that a key for some namespaces may send it.
+    pub(crate) const fn is_for_channels(self) -> bool {
+        match self {
+            Self::Publish
+            | Self::Broadcast
+            | Self::Presence
+            | Self::PresenceStats
+            | Self::History
+            | Self::HistoryRemove
+            | Self::Subscribe
+            | Self::Unsubscribe => true,
+            Self::Channels
+            | Self::Info
+            | Self::Disconnect
+            | Self::Refresh
+            | Self::Connections
+            | Self::Trace
+            | Self::RevokeToken
+            | Self::InvalidateUserTokens
+            | Self::Rpc => false,
+        }
+    }
+
     /// The method of a name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let mut all = Self::ALL.iter().copied();
