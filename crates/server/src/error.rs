@@ -31,6 +31,18 @@ pub enum ServerError {
         /// Why.
         source: io::Error,
     },
+    /// Ports below `net.ipv4.ip_unprivileged_port_start` need a capability.
+    #[error(
+        "cannot listen on {address} (--{flag}): a port below {unprivileged} needs the capability CAP_NET_BIND_SERVICE: with systemd write AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, by hand run setcap cap_net_bind_service=+ep on the program; or choose another port"
+    )]
+    PrivilegedPort {
+        /// Where.
+        address: SocketAddr,
+        /// The option to change.
+        flag: &'static str,
+        /// The first port that anybody may listen on.
+        unprivileged: u16,
+    },
     /// The driver that was asked for does not work here.
     #[error(
         "--driver io_uring cannot be used here: {reason}; use --driver epoll, or auto to choose by itself"

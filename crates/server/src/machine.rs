@@ -82,6 +82,16 @@ pub(crate) fn backlog_max() -> Option<u32> {
     Some(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
+/// The first port that a process without capabilities may listen on (`net.ipv4.ip_unprivileged_port_start`), for IPv6 too.
+pub(crate) fn unprivileged_port() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let port = text.ok().and_then(|text| text.trim().parse().ok());
+    port.unwrap_or(UNPRIVILEGED_PORT_DEFAULT)
+}
+
+/// The kernel's default for it.
+const UNPRIVILEGED_PORT_DEFAULT: u16 = 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -110,14 +110,30 @@ fn random_pause() -> Duration {
 
 /// The error in words, with the option that can be changed.
 pub(crate) fn refusal(address: SocketAddr, flag: &'static str, source: io::Error) -> ServerError {
-    if source.raw_os_error() == Some(Errno::ADDRINUSE.raw_os_error()) {
-        ServerError::AddressInUse { address, flag }
-    } else {
-        ServerError::Listen {
+    explained(address, flag, source, machine::unprivileged_port())
+}
+
+/// `unprivileged` is the first port that needs no capability.
+fn explained(
+    address: SocketAddr,
+    flag: &'static str,
+    source: io::Error,
+    unprivileged: u16,
+) -> ServerError {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ADDRINUSE) => ServerError::AddressInUse { address, flag },
+        Some(Errno::ACCESS) if (1..unprivileged).contains(&address.port()) => {
+            ServerError::PrivilegedPort {
+                address,
+                flag,
+                unprivileged,
+            }
+        }
+        _ => ServerError::Listen {
             address,
             flag,
             source,
-        }
+        },
     }
 }
 
@@ -260,6 +276,20 @@ mod tests {
         let held = HeldAddress::take(anywhere(), "listen").unwrap();
         let error = HeldAddress::take(held.address(), "listen").unwrap_err();
         assert!(matches!(error, ServerError::AddressInUse { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_port_that_needs_a_capability_says_which() {
+        let refused = |port: u16| {
+            let address = SocketAddr::from(([0, 0, 0, 0], port));
+            explained(address, "tls-listen", Errno::ACCESS.into(), 1024).to_string()
+        };
+        let said = refused(443);
+        assert!(said.contains("AmbientCapabilities="), "{said}");
+        assert!(said.contains("a port below 1024 "), "{said}");
+        // Something else forbids it, such as SELinux.
+        let said = refused(1024);
+        assert!(said.ends_with("choose another with --tls-listen"), "{said}");
     }
 
     #[test]
