@@ -229,6 +229,8 @@ pub enum Refusal {
     },
     /// The end of the connection.
     Disconnect(ApplicationClose),
+    /// The end of the connection, because nothing says who the client is: the application has answered without a result.
+    Nobody,
 }
 
 impl From<ErrorCode> for Refusal {

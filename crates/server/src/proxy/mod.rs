@@ -35,7 +35,6 @@ use metrics::Outcome;
 use myriad_shard::{
     AskAnswer, AskingClient, ErrorCode, Namespaces, Payload, Question, RefreshGrant, Refusal,
 };
-use myriad_wire::centrifuge::DisconnectCode;
 use request::{Fields, NotJson, headers};
 use std::collections::HashMap;
 use std::fmt;
@@ -266,9 +265,7 @@ impl Application {
             Some(grant) => unexpired(grant).map(|grant| AskAnswer::Connect(Box::new(grant))),
             None if self.allows_anonymous => Ok(AskAnswer::Connect(Box::default())),
             // As for a client that connects without a token where nobody else says who it is.
-            None => Err(AskAnswer::Refused(Refusal::Disconnect(
-                DisconnectCode::BadRequest.into(),
-            ))),
+            None => Err(AskAnswer::Refused(Refusal::Nobody)),
         }
     }
 
@@ -428,7 +425,7 @@ async fn call(
 fn counted_refusal(proxy: &Proxy, refusal: Refusal) -> AskAnswer {
     proxy.counts().count(match refusal {
         Refusal::Error { .. } => Outcome::Error,
-        Refusal::Disconnect(_) => Outcome::Disconnect,
+        Refusal::Disconnect(_) | Refusal::Nobody => Outcome::Disconnect,
     });
     AskAnswer::Refused(refusal)
 }

@@ -16,7 +16,7 @@ use crate::transport::centrifuge::{format_of, names_of};
 use myriad_hub::{Now, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
-use myriad_wire::centrifuge::{Decoder, ErrorCode, ReplyError, Request};
+use myriad_wire::centrifuge::{Decoder, DisconnectCode, ErrorCode, ReplyError, Request};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -418,6 +418,10 @@ impl<R: Reactor> Shard<R> {
                 }
             }
             Refusal::Disconnect(close) => self.close_by_application(key, close, now),
+            Refusal::Nobody => {
+                let close = DisconnectCode::BadRequest.into();
+                self.close_by_application(key, &close, now);
+            }
         }
     }
 }

@@ -36,6 +36,11 @@ pub(super) const INVALID_TOKEN: Failure = Failure::Close(
     "it showed a token, and no key for tokens is configured (client.token)",
 );
 
+/// The end of a connection whose client the application does not know, as the log says it.
+const NOBODY_IN_ANSWER: Failure = bad_request(
+    "the application has answered connect without a result, so nothing says who the client is: answer {\"result\": {\"user\": \"42\"}}, or {\"result\": {}} for an anonymous client",
+);
+
 /// What a client wants to do in a channel, as the options of namespaces name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
@@ -220,6 +225,9 @@ impl<R: Reactor> Shard<R> {
             Refusal::Disconnect(close) => {
                 let by = "the application ends the connection";
                 (u32::from(close.code()), by, close.reason())
+            }
+            Refusal::Nobody => {
+                return self.note_refused(key, asked, NOBODY_IN_ANSWER, now);
             }
         };
         // The words may be other ones each time: they are no key.

@@ -4,10 +4,10 @@ use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
     Access, ApplicationClose, Ask, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
-    CloseReason, ConnectGrant, Deed, ErrorCode, Limit, Limits, Namespaces, OptionOverrides,
-    Payload, PersonalChannel, ProcessLimits, PublishGrant, Question, RateLimit, RefreshGrant,
-    Refreshed, Refusal, RevokedTokens, Right, SubscribeGrant, TokenFault, TokenIdentity, Tokens,
-    Verdict, Whose,
+    CloseReason, ConnectGrant, ConnectionEvent, Deed, ErrorCode, Limit, Limits, Namespaces, Now,
+    OptionOverrides, Payload, PersonalChannel, ProcessLimits, PublishGrant, Question, RateLimit,
+    RefreshGrant, Refreshed, Refusal, RevokedTokens, Right, SubscribeGrant, TokenFault,
+    TokenIdentity, Tokens, Verdict, Whose,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -44,6 +44,7 @@ on_both_drivers!(
     the_application_decides_about_publications,
     the_application_answers_a_method,
     the_application_disconnects_with_its_own_code,
+    a_client_that_the_application_does_not_know_is_told_of_in_the_log,
     the_application_gets_the_headers_that_are_listed,
     every_line_of_a_header_reaches_the_application,
     a_get_that_any_page_may_have_caused_is_nobodys,
@@ -1193,6 +1194,25 @@ fn the_application_disconnects_with_its_own_code(driver: Driver) {
     let close = ApplicationClose::new(4501, "go away").expect("a code of the application");
     node.grant(node.asked(), AskAnswer::Refused(Refusal::Disconnect(close)));
     assert_eq!(client.close_code(), 4501);
+}
+
+fn a_client_that_the_application_does_not_know_is_told_of_in_the_log(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {}}));
+    node.grant(node.asked(), AskAnswer::Refused(Refusal::Nobody));
+    assert_eq!(client.close_code(), 3501);
+    let noted = (0..node.mesh().shard_count())
+        .flat_map(|shard| node.mesh().take_refusals(shard, Now(0)).kept)
+        .filter_map(|(_, event)| match event {
+            ConnectionEvent::CommandRefused(refused) => Some((refused.code, refused.reason)),
+            _ => None,
+        });
+    let noted: Vec<_> = noted.collect();
+    let [(3501, reason)] = &noted[..] else {
+        panic!("{noted:?}");
+    };
+    assert!(reason.contains("without a result"), "{reason}");
 }
 
 fn pairs(headers: &Option<myriad_shard::Headers>) -> Vec<(String, String)> {
