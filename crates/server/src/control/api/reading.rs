@@ -4,6 +4,7 @@ use super::super::error::Refusal;
 use super::debugging;
 use super::fault::Fault;
 use serde::Deserializer;
+use serde::de::IgnoredAny;
 use serde_json::de::Deserializer as Json;
 use std::borrow::Cow;
 
@@ -42,6 +43,9 @@ pub(super) fn read<'a, S: Shape<'a>>(
     if body.trim_ascii_start().starts_with('[') {
         return Err(malformed("the body is a list".into()));
     }
+    if let Some(kind) = scalar_kind(body) {
+        return Err(malformed(format!("the body is {kind}")));
+    }
     if debugging::is_on()
         && let Some(unknown) = unknown_field(body, shape)
     {
@@ -51,7 +55,7 @@ pub(super) fn read<'a, S: Shape<'a>>(
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
     let read = shape.read(tracked).map_err(|error| {
-        let (path, fault) = (track.path().to_string(), error.to_string());
+        let (path, fault) = (track.path().to_string(), words(&error));
         if fault.starts_with("missing field") {
             return Unread::Incomplete(Fault::bad(format!("{}; {form}", shortened(&fault))));
         }
@@ -68,8 +72,48 @@ pub(super) fn read<'a, S: Shape<'a>>(
             malformed(fault)
         }
     })?;
-    json.end().map_err(|error| malformed(error.to_string()))?;
+    json.end().map_err(|error| malformed(words(&error)))?;
     Ok(read)
+}
+
+/// What a body is that is JSON, and neither an object nor a list.
+fn scalar_kind(body: &str) -> Option<&'static str> {
+    let kind = match body.trim_ascii_start().as_bytes().first()? {
+        b'{' | b'[' => return None,
+        b'n' => "null",
+        b't' | b'f' => "a boolean",
+        b'"' => "a string",
+        _ => "a number",
+    };
+    let is_json = serde_json::from_str::<IgnoredAny>(body).is_ok();
+    is_json.then_some(kind)
+}
+
+/// A fault in words of JSON. The parser has some of Rust's, and does not say that a body is no JSON at all.
+fn words(error: &serde_json::Error) -> String {
+    let fault = error.to_string();
+    // What is nested too deep is JSON.
+    if !error.is_data() && !fault.starts_with("recursion limit") {
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let what = fault.strip_suffix(&*place).unwrap_or(&fault);
+        let what = what.replace("expected ident", "expected value");
+        return format!("the body is not JSON{place}: {what}");
+    }
+    let Some((found, expected)) = fault.rsplit_once(", expected ") else {
+        return fault;
+    };
+    let (expected, place) = match expected.rfind(" at line ") {
+        Some(at) => expected.split_at(at),
+        None => (expected, ""),
+    };
+    let expected = match expected {
+        "a map" => "an object",
+        "a sequence" => "a list",
+        "u8" | "u16" | "u32" | "u64" | "i8" | "i16" | "i32" | "i64" => "a whole number",
+        _ if expected.starts_with("struct ") => "an object",
+        _ => expected,
+    };
+    format!("{found}, expected {expected}{place}")
 }
 
 /// The path of the first field that does not exist; none of a body that cannot be read.
@@ -98,4 +142,55 @@ pub(super) fn shortened(what: &str) -> Cow<'_, str> {
     let head = what.floor_char_boundary(KEPT_BYTES[0]);
     let tail = what.ceil_char_boundary(what.len() - KEPT_BYTES[1]);
     Cow::Owned(format!("{} ... {}", &what[..head], &what[tail..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::method::Method;
+    use super::*;
+
+    #[test]
+    fn a_body_that_cannot_be_read_is_told_in_words_of_json() {
+        for (body, expected) in [
+            (
+                "nope",
+                "the body is not JSON at line 1 column 2: expected value; send",
+            ),
+            (
+                "channel=c&data=1",
+                "the body is not JSON at line 1 column 1: expected value; send",
+            ),
+            (
+                "{\"channel\": ",
+                "the body is not JSON at line 1 column 12: EOF while parsing",
+            ),
+            (
+                "{} {}",
+                "the body is not JSON at line 1 column 4: trailing characters; send",
+            ),
+            (" null", "the body is null; send"),
+            ("7", "the body is a number; send"),
+            ("\"a\"", "the body is a string; send"),
+            ("true", "the body is a boolean; send"),
+            ("[]", "the body is a list; send"),
+            (
+                r#"{"channel": "c", "data": 1, "tags": 5}"#,
+                "field \"tags\": invalid type: integer `5`, expected an object at line 1",
+            ),
+            (
+                r#"{"channel": 5, "data": 1}"#,
+                "field \"channel\": invalid type: integer `5`, expected a",
+            ),
+        ] {
+            let read = read(body.as_bytes(), Method::Publish.form(), Method::Publish);
+            match read.err() {
+                Some(Unread::Malformed(refusal)) => {
+                    let said = refusal.message();
+                    assert!(said.starts_with(expected), "{body}: {said}");
+                    assert!(!said.contains("struct"), "{body}: {said}");
+                }
+                other => panic!("{body}: {other:?}"),
+            }
+        }
+    }
 }
