@@ -55,8 +55,6 @@ enum Command {
     /// Completions of this command line for a shell
     Completions(commands::completions::Arguments),
     /// Manual pages, one for each command
-    // For those who make packages. Others have the pages already, or read the help.
-    #[command(hide = true)]
     Man(commands::man::Arguments),
 }
 

@@ -44,12 +44,21 @@ fn message(time: SystemTime) -> String {
 }
 
 /// UTC with milliseconds, as in RFC 3339.
-pub(crate) fn rfc3339(since_1970: Duration) -> String {
+fn rfc3339(since_1970: Duration) -> String {
+    format!("{}.{:03}Z", second(since_1970), since_1970.subsec_millis())
+}
+
+/// UTC with microseconds, as lines of the log have it.
+pub(crate) fn rfc3339_us(since_1970: Duration) -> String {
+    format!("{}.{:06}Z", second(since_1970), since_1970.subsec_micros())
+}
+
+/// UTC up to the second.
+fn second(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    let ms = since_1970.subsec_millis();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
@@ -88,7 +97,10 @@ mod tests {
             (1_767_225_599_000, "2025-12-31T23:59:59.000Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
         ] {
-            assert_eq!(rfc3339(Duration::from_millis(ms)), text);
+            let time = Duration::from_millis(ms);
+            assert_eq!(rfc3339(time), text);
+            let finer = format!("{}000Z", text.trim_end_matches('Z'));
+            assert_eq!(rfc3339_us(time), finer);
         }
     }
 

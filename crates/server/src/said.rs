@@ -2,7 +2,7 @@
 //!
 //! With a log of JSON these are objects like its lines, so that whoever collects the log can read all of stderr.
 
-use crate::announce::rfc3339;
+use crate::announce::rfc3339_us;
 use crate::config::LogFormat;
 use serde::Serialize;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -24,7 +24,7 @@ struct Line<'a> {
 fn line(level: &str, message: &str, backtrace: Option<String>) -> String {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let line = Line {
-        timestamp: rfc3339(since_1970.unwrap_or(Duration::ZERO)),
+        timestamp: rfc3339_us(since_1970.unwrap_or(Duration::ZERO)),
         level,
         message,
         target: "myriad_server",

@@ -1,6 +1,7 @@
 //! Options as flags of the command line. Their help is that of the catalogue, so that it cannot differ from the config file's.
 
 use super::Options;
+use super::catalogue::Form;
 use super::default_file::{help, tables_in_words};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
@@ -22,8 +23,9 @@ impl Flags {
             };
             let arg = arg.help(help).help_heading(group.heading);
             match option.form {
-                // A list has one value for each time that its flag is given; words are listed by themselves.
-                super::catalogue::Form::List | super::catalogue::Form::Word(_) => arg,
+                // A list has one value for each time that its flag is given; words are listed by themselves. What a text says is the
+                // option's own word, such as FILE.
+                Form::List | Form::Word(_) | Form::Text => arg,
                 form => arg.value_name(form.name()),
             }
         });
