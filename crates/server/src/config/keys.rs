@@ -325,10 +325,10 @@ impl Table {
                 )
             }
             Some(_) => "write one text in quotes".into(),
-            None if refusal.starts_with("invalid type") => {
-                misplaced::kind_advice(self, key, value).unwrap_or(refusal)
+            None => {
+                let advice = misplaced::kind_advice(self, key, value, &refusal);
+                advice.unwrap_or(refusal)
             }
-            None => refusal,
         })
     }
 }

@@ -61,6 +61,10 @@ pub(super) fn advice(table: Table, key: &str) -> Option<String> {
     {
         return Some(format!("there is no such key; {advice}"));
     }
+    // Entries of several lists have names.
+    if key == "name" {
+        return None;
+    }
     let mut places = PLACES.iter().filter_map(|(table, place)| {
         let known = table.keys().iter().find(|known| is_same(known, key))?;
         Some((known, place))
@@ -90,9 +94,15 @@ fn whole_name(table: Table, key: &str) -> Option<String> {
     }
 }
 
-/// What to write instead of a value of the wrong kind: the parser says it in the words of its types.
-pub(super) fn kind_advice(table: Table, key: &str, value: &Value) -> Option<String> {
+/// What to write instead of a value of the wrong kind. The parser's `refusal` of it is in the words of its types; one of another
+/// cause is better.
+pub(super) fn kind_advice(table: Table, key: &str, value: &Value, refusal: &str) -> Option<String> {
     let form = catalogue::find(table, key)?.form;
+    let lacks_unit = matches!(form, Form::Time | Form::TimeRange)
+        && value.as_integer().is_some_and(|number| number > 0);
+    if !lacks_unit && !refusal.starts_with("invalid type") {
+        return None;
+    }
     let plain = match value {
         Value::Integer(number) => number.to_string(),
         Value::Float(number) => number.to_string(),
@@ -103,7 +113,7 @@ pub(super) fn kind_advice(table: Table, key: &str, value: &Value) -> Option<Stri
         (Form::Flag, Value::String(text)) if text == "true" || text == "false" => {
             Some(format!("write {key} = {text}, without quotes"))
         }
-        (Form::Time | Form::TimeRange, Value::Integer(_)) => Some(format!(
+        _ if lacks_unit => Some(format!(
             "write {key} = \"{plain}s\" for seconds: a time has a unit"
         )),
         (Form::Word(words), _) if words.contains(&&*plain) => {
@@ -163,7 +173,7 @@ mod tests {
             let said = advice(table, key).expect(key);
             assert!(said.contains(expected), "{key}: {said}");
         }
-        for key in ["enabled", "zebra"] {
+        for key in ["enabled", "name", "zebra"] {
             assert_eq!(advice(Table::Top, key), None, "{key}");
         }
     }

@@ -228,6 +228,17 @@ mod tests {
     }
 
     #[test]
+    fn a_name_where_nothing_has_one_is_followed_by_no_other_mistake() {
+        let file = File::new("name", "name = \"a\"\n[client]\nname = \"b\"\n");
+        let found = mistakes(&sources(Some(&file), &[]));
+        let [top, client] = &found[..] else {
+            panic!("{found:#?}");
+        };
+        assert!(top.starts_with("config file FILE: line 1: name: there is no such key"));
+        assert!(client.starts_with("config file FILE: line 3: client.name: there is no such key"));
+    }
+
+    #[test]
     fn a_file_in_another_language_is_told_so() {
         let json = File::new("json", " {\n  \"client\": {}\n}\n");
         let found = mistakes(&sources(Some(&json), &[]));

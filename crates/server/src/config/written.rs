@@ -227,9 +227,9 @@ impl Written {
             Some((table, key)) => (table_at(&mut left.values, table)?, key),
             None => (&mut left.values, path),
         };
-        // A namespace without a name would be the next mistake.
+        // A namespace without a name would be the next mistake. Only tables of lists have names.
         let removed = table.remove(key)?;
-        if key == "name" {
+        if path.ends_with("].name") {
             let other = format!("unnamed-{}", path.len() + self.values.len());
             if removed.as_str() == Some(&other) {
                 return None;
