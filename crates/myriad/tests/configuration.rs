@@ -2,9 +2,10 @@
 
 mod support;
 
-use std::path::PathBuf;
-use std::process::Output;
-use support::{Server, myriad};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use support::{SIGTERM, Server, myriad};
 
 const SIGHUP: i32 = 1;
 
@@ -133,6 +134,111 @@ fn a_hang_up_while_the_file_is_empty_changes_nothing() {
     file.write(whole);
     server.signal(SIGHUP);
     server.wait_for_line("is in force: 0 changes");
+}
+
+/// A pipe that nobody writes to.
+fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("a program").success());
+}
+
+/// Puts something else in the place of a file.
+struct Replaced<'a> {
+    what: &'static str,
+    put: fn(&Path),
+    said: &'a str,
+}
+
+/// Between two signals the place of the file has what no configuration is. The server says so, runs on, and obeys the next signal.
+#[test]
+fn a_hang_up_waits_for_nothing_that_is_no_file() {
+    let whole = "handshake-timeout = \"9s\"\n";
+    let cases = [
+        Replaced {
+            what: "a pipe",
+            put: make_pipe,
+            said: "it is a pipe or a device, and no file",
+        },
+        Replaced {
+            what: "a device without an end",
+            put: |path| symlink("/dev/zero", path).expect("a link"),
+            said: "it is a pipe or a device, and no file",
+        },
+        Replaced {
+            what: "a directory",
+            put: |path| std::fs::create_dir(path).expect("a directory"),
+            said: "is a directory",
+        },
+        Replaced {
+            what: "nothing",
+            put: |_| (),
+            said: "No such file or directory",
+        },
+        Replaced {
+            what: "bytes that are no text",
+            put: |path| std::fs::write(path, [0xff; 4096]).expect("a file"),
+            said: "it is no text in UTF-8",
+        },
+        Replaced {
+            what: "300 MB",
+            put: |path| {
+                let file = std::fs::File::create(path).expect("a file");
+                file.set_len(300_000_000).expect("a length");
+            },
+            said: "it has more than 16 MiB",
+        },
+        Replaced {
+            what: "half of a file",
+            put: |path| std::fs::write(path, "handshake-timeout = \"9").expect("a file"),
+            said: "line 1",
+        },
+    ];
+    let file = File::new("no-file", whole);
+    let path = &*file.0;
+    let remove = || {
+        let _ = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path));
+    };
+    let server = Server::start(&["--config", file.path(), "--shards", "1"]);
+    let in_force = "myriad_config_last_reload_successful";
+    for Replaced { what, put, said } in cases {
+        remove();
+        put(path);
+        server.signal(SIGHUP);
+        server.wait_for_line(said);
+        server.wait_for_line("is not in force; the server runs on as before");
+        server.wait_until(what, |server| server.metric(in_force) == 0.0);
+        remove();
+        // Windows writes a byte order mark.
+        file.write(&format!("\u{feff}{whole}"));
+        server.signal(SIGHUP);
+        server.wait_for_line("is in force: 0 changes");
+        server.wait_until(what, |server| server.metric(in_force) == 1.0);
+    }
+    remove();
+    make_pipe(path);
+    server.signal(SIGHUP);
+    server.signal(SIGTERM);
+    let (status, _) = server.wait();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_server_does_not_start_with_a_pipe_for_a_file() {
+    let file = File::new("pipe", "");
+    std::fs::remove_file(&file.0).expect("a file");
+    make_pipe(&file.0);
+    for command in [
+        &["config", "check", file.path()][..],
+        &["serve", "--config", file.path()],
+    ] {
+        let output = run(command, &[]);
+        assert_eq!(output.status.code(), Some(104), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("it is a pipe or a device, and no file"),
+            "{said}"
+        );
+    }
 }
 
 /// As systemd makes it for `LoadCredential`: a directory and a file that only the service may read, and that nobody changes.

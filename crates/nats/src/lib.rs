@@ -117,11 +117,13 @@ impl Nats {
             .connection_timeout(PATIENCE)
             .request_timeout(Some(PATIENCE));
         if let Some(path) = &self.credentials {
-            let read = options.credentials_file(path).await;
-            options = read.map_err(|error| NatsError::Credentials {
+            let error = |why: String| NatsError::Credentials {
                 path: path.clone(),
-                why: error.to_string(),
-            })?;
+                why,
+            };
+            let text = raw::read_credentials(path).await.map_err(error)?;
+            let options_with = options.credentials(&text);
+            options = options_with.map_err(|why| error(why.to_string()))?;
         }
         if let Some(ca) = &self.ca {
             options = options.add_root_certificates(ca.clone());

@@ -18,6 +18,7 @@ mod config;
 mod control;
 mod debug_log;
 mod error;
+mod following;
 mod handover;
 mod hex;
 mod machine;
@@ -55,7 +56,7 @@ pub use reload::Reloader;
 pub use server::{Server, Stop};
 
 use config::ApiKey as Key;
-use signals::Following;
+use following::Following;
 
 /// Serves until SIGTERM or SIGINT, then drains. SIGHUP reads `sources` again, from which `config` was resolved, and
 /// gives `log` its new filter. Says on stderr when it is ready, and the API's key if it made one.

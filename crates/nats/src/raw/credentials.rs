@@ -2,6 +2,11 @@
 
 use crate::{Nats, NatsError, user_of};
 use nkeys::KeyPair;
+use std::path::Path;
+use tokio::task::spawn_blocking;
+
+/// MiB of a file with credentials or certificates.
+pub(super) const FILE_MEBIBYTES_MAX: u64 = 1;
 
 /// What a server is told about us. It has no debug format: all of it is secret.
 pub(super) struct Login {
@@ -33,8 +38,7 @@ impl Login {
                 path: path.clone(),
                 why,
             };
-            let text = tokio::fs::read_to_string(path).await;
-            let text = text.map_err(|why| error(why.to_string()))?;
+            let text = read_credentials(path).await.map_err(error)?;
             credentials = Some(Credentials::parse(&text).map_err(error)?);
         }
         Ok(Self {
@@ -44,6 +48,17 @@ impl Login {
             credentials,
         })
     }
+}
+
+/// A file of credentials, read on a thread that may block.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(crate) async fn read_credentials(path: &Path) -> Result<String, String> {
+    let path = path.to_owned();
+    let read = spawn_blocking(move || myriad_files::read_text(&path, FILE_MEBIBYTES_MAX));
+    let text = read.await.map_err(|error| error.to_string())?;
+    text.map_err(|why| why.to_string())
 }
 
 impl Credentials {

@@ -25,6 +25,7 @@ pub use parse::{Op, Parser, ProtocolError};
 use async_nats::Subject;
 use bytes::Bytes;
 use connect::Info;
+pub(crate) use credentials::read_credentials;
 use futures_util::FutureExt as _;
 use keep_alive::{Due, KeepAlive, SILENCE_MAX};
 use link::Link;

@@ -1,7 +1,7 @@
 //! TLS to a NATS server.
 
+use super::credentials::FILE_MEBIBYTES_MAX;
 use crate::Nats;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|why| TlsError::Unreadable {
+    myriad_files::read(path, FILE_MEBIBYTES_MAX).map_err(|why| TlsError::Unreadable {
         path: path.to_owned(),
         why,
     })
@@ -109,6 +109,7 @@ fn no_pem(path: &Path, why: pem::Error) -> TlsError {
 mod tests {
     use super::*;
     use rcgen::generate_simple_self_signed;
+    use std::fs;
 
     /// Writes a file with this content, reads it as one of authorities, and removes it.
     fn trust(name: &str, content: &str) -> Result<RootCertStore, TlsError> {

@@ -22,6 +22,9 @@ pub struct Sources {
     pub centrifugo: bool,
 }
 
+/// MiB of a config file. 10,000 namespaces with twenty options each have 6.
+const FILE_MEBIBYTES_MAX: u64 = 16;
+
 /// The mistakes that one check names.
 const MISTAKES_MAX: usize = 50;
 
@@ -112,7 +115,8 @@ impl Sources {
         let (written, mut faults) = match &self.file {
             None => Default::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File {
+                let text = myriad_files::read_text(path, FILE_MEBIBYTES_MAX);
+                let text = text.map_err(|source| ConfigError::File {
                     path: path.clone(),
                     source,
                 })?;

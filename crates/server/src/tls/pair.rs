@@ -2,15 +2,12 @@
 
 use super::words::one_line;
 use super::{LoadFault, PairFiles, Shown};
-use rustix::fs::OFlags;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,8 +18,8 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name, X509Version};
 
-/// Bytes of a file with certificates. All CAs that a browser trusts are 200 KiB.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// MiB of a file with certificates. All CAs that a browser trusts are 200 KiB.
+const FILE_MEBIBYTES_MAX: u64 = 1;
 
 /// Bytes of a name. That of a host has 253 at most.
 const NAME_BYTES_MAX: usize = 256;
@@ -141,31 +138,12 @@ pub(super) fn read(field: &str, path: &Path) -> Result<Vec<u8>, LoadFault> {
     text.map_err(|error| LoadFault::new(field, path, format!("cannot be read: {error}")))
 }
 
-/// Without it a pipe that nobody writes to would keep `open` from coming back.
-#[expect(clippy::cast_possible_wrap, reason = "the flags of open(2) are an int")]
-const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
-
 /// A file with certificates, or a key.
 ///
 /// # Errors
-/// It cannot be read, or is far larger than any such file, or is a pipe or a device: reading that could last for ever.
+/// It cannot be read, or is far larger than any such file, or is a pipe or a device.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).custom_flags(NONBLOCK);
-    let file = options.open(path)?;
-    let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is a pipe or a device, and no file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other("it has more than 1 MiB"));
-    }
-    Ok(bytes)
+    myriad_files::read(path, FILE_MEBIBYTES_MAX)
 }
 
 /// Seconds since 1970.
@@ -337,36 +315,4 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         _ => None,
     });
     names.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    use std::fs;
-
-    #[test]
-    fn what_is_no_file_is_not_waited_for() {
-        let folder = std::env::temp_dir().join(format!("myriad-files-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).expect("a folder");
-        let file = folder.join("file");
-        fs::write(&file, "text").expect("a file");
-        assert_eq!(read_file(&file).expect("text"), b"text");
-        let pipe = folder.join("pipe");
-        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
-        for (path, said) in [
-            (&*pipe, "it is a pipe or a device, and no file"),
-            (
-                Path::new("/dev/zero"),
-                "it is a pipe or a device, and no file",
-            ),
-            (&*folder, "is a directory"),
-            (&*folder.join("none"), "No such file"),
-        ] {
-            let error = read_file(path).expect_err(said).to_string();
-            assert!(error.contains(said), "{}: {error}", path.display());
-        }
-        fs::remove_dir_all(&folder).expect("a folder");
-    }
 }

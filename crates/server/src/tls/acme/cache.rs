@@ -158,6 +158,8 @@ impl Lock {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            // A pipe is an error, and not waited for.
+            .custom_flags(myriad_files::NONBLOCK)
             .open(&cache.lock)
     }
 }
