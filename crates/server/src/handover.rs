@@ -405,8 +405,8 @@ impl Receiver {
     /// The next connection; none when the shard is gone.
     ///
     /// # Errors
-    /// The socket is unusable. When no descriptor is left for one connection, only that connection is lost: its client
-    /// sees a reset, and the next one is received.
+    /// The socket is unusable. Or no descriptor was left for one connection (`EMFILE`): only that one is lost. Its client sees a reset,
+    /// and the next one can be received.
     pub(crate) async fn receive(&mut self) -> io::Result<Option<Arrival>> {
         loop {
             self.socket.readable().await?;
@@ -421,9 +421,8 @@ impl Receiver {
             }
             match message? {
                 Message::Arrived(arrival) => return Ok(Some(arrival)),
-                Message::Lost => tracing::warn!(
-                    "a connection was lost between shard and control plane: no descriptor left"
-                ),
+                // The kernel has dropped it: nobody can answer its client.
+                Message::Lost => return Err(Errno::MFILE.into()),
                 Message::End => return Ok(None),
             }
         }

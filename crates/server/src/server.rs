@@ -4,9 +4,7 @@ use crate::announce::announce;
 use crate::auth::Authority;
 use crate::broker::Broker;
 use crate::config::Config;
-use crate::control::{
-    self, Admission, ClientStream, Control, REFUSALS_MAX, Rules, Shards, Source, Stage,
-};
+use crate::control::{self, Admission, ClientStream, Control, Room, Rules, Shards, Source, Stage};
 use crate::debug_log::{DebugLog, run_sentence};
 use crate::error::ServerError;
 use crate::handover::{Arrival, Receiver, WayBack};
@@ -24,6 +22,7 @@ use myriad_shard::{ClientIds, Epoch, LogSettings, Mesh, ShardRequests};
 use myriad_tls_stage::Workers;
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
+use rustix::io::Errno;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -272,6 +271,16 @@ fn plan(config: &Config) -> Result<Plan, ServerError> {
             table,
         },
     )?;
+    let room = Room::of(plan.control_connections);
+    if room.places < Room::of(CONTROL_CONNECTIONS_MAX).places {
+        tracing::warn!(
+            "the HTTP API, health and metrics have {} connections and not {}, because RLIMIT_NOFILE is {}: raise it (ulimit -Hn, \
+             LimitNOFILE= in a systemd unit)",
+            count(room.places as u64),
+            count(Room::of(CONTROL_CONNECTIONS_MAX).places as u64),
+            count(table as u64),
+        );
+    }
     if plan.tables == Tables::PerShard {
         tracing::info!(
             "{} shards, each with a descriptor table of its own: one table has {} slots (RLIMIT_NOFILE)",
@@ -503,10 +512,6 @@ struct Supervisor {
     ready: Option<SyncSender<()>>,
 }
 
-/// Spare descriptors for connections that are closing while new ones already count.
-const LEAVING_MAX: usize = 64;
-/// Connections that the control plane serves at a time.
-const CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX - REFUSALS_MAX - LEAVING_MAX;
 /// Time that connections of the control plane have for their answers after the last shard ended.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same with a broker: 3.3 s until a publication is stored and read, or refused, and half a second for a check and its epoch. What
@@ -637,17 +642,19 @@ impl Supervisor {
             },
             way: WayBack::new(&receivers, self.control.mesh.clone()),
         };
+        let room = Room::of(self.plan.control_connections);
         let admission = Admission::new(
             rules,
             self.stage.subscribe(),
             self.control.metrics.requests().clone(),
             self.control.metrics.connections().clone(),
-            CONNECTIONS_MAX,
+            room,
             self.control.unsent_bytes_max,
             Some(shards),
         );
         for receiver in receivers {
-            tokio::spawn(receive(receiver, admission.clone()));
+            let at_a_time = room.arrivals_at_a_time();
+            tokio::spawn(receive(receiver, admission.clone(), at_a_time));
         }
         if let Some(listener) = self.internal.take() {
             let listener = tokio::net::TcpListener::from_std(listener)
@@ -777,11 +784,18 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// Wait after an error such as a lack of descriptors or memory. Without it, the loop would spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections admitted before other tasks run.
-const ARRIVALS_AT_A_TIME: usize = LEAVING_MAX / 2;
+/// What follows an error that other connections cause. Calls to applications may have taken the last descriptors: whoever comes next finds
+/// one.
+async fn recover(error: &io::Error, admission: &Admission) {
+    if Errno::from_io_error(error) == Some(Errno::MFILE) && admission.make_room() {
+        tokio::task::yield_now().await;
+    } else {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
 
-/// Takes in what one shard hands over, until the shard is gone.
-async fn receive(mut receiver: Receiver, admission: Admission) {
+/// Takes in what one shard hands over, until the shard is gone: so many connections before other tasks run.
+async fn receive(mut receiver: Receiver, admission: Admission, arrivals_at_a_time: usize) {
     let mut arrivals: usize = 0;
     loop {
         // What goes wrong with one connection (no memory, no epoll watch left) must not cut its shard off.
@@ -795,7 +809,7 @@ async fn receive(mut receiver: Receiver, admission: Admission) {
             }),
             Ok(None) => return,
             Err(error) => {
-                tokio::time::sleep(PAUSE).await;
+                recover(&error, &admission).await;
                 Err(error)
             }
         };
@@ -803,7 +817,7 @@ async fn receive(mut receiver: Receiver, admission: Admission) {
             tracing::warn!("a connection from a shard was dropped: {error}");
         }
         arrivals += 1;
-        if arrivals.is_multiple_of(ARRIVALS_AT_A_TIME) {
+        if arrivals.is_multiple_of(arrivals_at_a_time) {
             // Whoever made room leaves now. Yielding more often would let the shards' queue fill up.
             tokio::task::yield_now().await;
         }
@@ -817,7 +831,7 @@ async fn accept(listener: tokio::net::TcpListener, admission: Admission) {
             Ok((stream, _)) => admission.admit(ClientStream::plain(stream), Source::Listener),
             Err(error) => {
                 tracing::warn!("cannot accept on the internal address: {error}");
-                tokio::time::sleep(PAUSE).await;
+                recover(&error, &admission).await;
             }
         }
     }

@@ -15,8 +15,32 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// Connections that are being told that there are too many; more are closed without a word.
-pub(crate) const REFUSALS_MAX: usize = 64;
+/// What the control plane's descriptors are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Connections that are served at a time.
+    pub(crate) places: usize,
+    /// Connections that are being told that there are too many; more are closed without a word.
+    pub(crate) refusals: usize,
+    /// Connections that are closing while new ones already count.
+    leaving: usize,
+}
+
+impl Room {
+    pub(crate) fn of(descriptors: usize) -> Self {
+        let part = descriptors / 16;
+        Self {
+            places: descriptors - 2 * part,
+            refusals: part,
+            leaving: part,
+        }
+    }
+
+    /// Connections that a shard's receiver admits before other tasks run. Each may make another one leave.
+    pub(crate) fn arrivals_at_a_time(self) -> usize {
+        (self.leaving / 2).max(1)
+    }
+}
 
 /// Where a connection came from, and so what it has already said.
 #[derive(Debug)]
@@ -59,7 +83,7 @@ impl Admission {
         stage: watch::Receiver<Stage>,
         requests: RequestCounts,
         connections: ConnectionCounts,
-        connections_max: usize,
+        room: Room,
         unsent_bytes_max: u64,
         shards: Option<Shards>,
     ) -> Self {
@@ -70,8 +94,8 @@ impl Admission {
                 counts: requests,
                 unsent: Unsent::new(unsent_bytes_max),
             },
-            places: Places::new(connections_max, connections),
-            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            places: Places::new(room.places, connections),
+            refusals: Arc::new(Semaphore::new(room.refusals)),
             shards,
         }
     }
@@ -110,6 +134,11 @@ impl Admission {
             let counts = &self.service.counts;
             counts.count("other", StatusCode::SERVICE_UNAVAILABLE);
         }
+    }
+
+    /// Ends the connections that are worth least, because there is no descriptor for another one. False if all are owed an answer.
+    pub(crate) fn make_room(&self) -> bool {
+        self.places.make_room()
     }
 
     /// Waits until no connection is left.

@@ -271,7 +271,7 @@ mod tests {
     use super::super::metrics::ConnectionCounts;
     use super::super::places::PROBE_PLACES;
     use super::super::stream::{BODY_TIMEOUT, KEEP_ALIVE_TIMEOUT};
-    use super::super::{Admission, Source, api};
+    use super::super::{Admission, Room, Source, api};
     use super::*;
     use arc_swap::ArcSwap;
     use axum::Router;
@@ -312,7 +312,10 @@ mod tests {
             stages,
             RequestCounts::default(),
             ConnectionCounts::default(),
-            1 + PROBE_PLACES,
+            Room {
+                places: 1 + PROBE_PLACES,
+                ..Room::of(1024)
+            },
             256 << 20,
             None,
         );

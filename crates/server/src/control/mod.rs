@@ -20,7 +20,7 @@ mod requests;
 mod stream;
 mod streams;
 
-pub(crate) use admission::{Admission, REFUSALS_MAX, Shards, Source};
+pub(crate) use admission::{Admission, Room, Shards, Source};
 pub(crate) use api::{ErrorMode, Method, Prefix};
 pub(crate) use asks::{Answerer, WithTokens, answer};
 pub(crate) use client_stream::ClientStream;

@@ -146,8 +146,7 @@ impl Places {
         let now = Instant::now();
         let mut table = self.table();
         if table.occupants.len() >= self.0.count_max - PROBE_PLACES {
-            let wanted = (self.0.count_max / EVICTED_PART).max(1);
-            let made_room = table.evict(wanted, now, &self.0.counts) > 0;
+            let made_room = table.evict(self.evicted_at_a_time(), now, &self.0.counts) > 0;
             let fits = made_room || table.occupants.len() < self.0.count_max;
             if !fits || !made_room && !newcomer.may_be_probe {
                 return None;
@@ -175,6 +174,16 @@ impl Places {
             occupant,
             places: self.clone(),
         })
+    }
+
+    /// Ends the connections that are worth least. False if there is none that may be ended.
+    pub(super) fn make_room(&self) -> bool {
+        let (wanted, now) = (self.evicted_at_a_time(), Instant::now());
+        self.table().evict(wanted, now, &self.0.counts) > 0
+    }
+
+    fn evicted_at_a_time(&self) -> usize {
+        (self.0.count_max / EVICTED_PART).max(1)
     }
 
     /// Waits until no connection is left.
@@ -440,6 +449,23 @@ mod tests {
         let strangers: Vec<_> = (0..100).map(|host| places.enter(stranger(host))).collect();
         assert!(is_in(&places, &keyed) && is_in(&places, &later));
         assert!(strangers.iter().all(Option::is_some));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_is_made_before_all_places_are_taken() {
+        let places = places();
+        let keyed = places.enter(Newcomer {
+            is_keyed: true,
+            ..stranger(1)
+        });
+        let held = [places.enter(stranger(2)), places.enter(stranger(3))].map(Option::unwrap);
+        held[1].set_phase(Phase::Working);
+        assert!(places.make_room());
+        assert!(!is_in(&places, &held[0]));
+        let keyed = keyed.unwrap();
+        keyed.set_phase(Phase::Working);
+        assert!(!places.make_room(), "all are owed an answer");
+        assert!(is_in(&places, &keyed) && is_in(&places, &held[1]));
     }
 
     #[tokio::test(start_paused = true)]

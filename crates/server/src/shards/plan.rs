@@ -37,12 +37,18 @@ pub(crate) struct Plan {
     pub(crate) tables: Tables,
     /// Sockets each shard's reactor must be able to hold, those answered 503 among them.
     pub(crate) sockets_per_shard: usize,
+    /// Connections that the control plane may hold in the process's own table, those that leave and those it refuses among them.
+    pub(crate) control_connections: usize,
 }
 
 // The machine's budget counts with as many shards.
 const _: () = assert!(tables::EPOLL_TABLES_MAX == Mesh::SHARDS_MAX);
-/// Connections the control plane may hold in the process's own table.
+/// Connections that the control plane may hold where the process's own table has room for them.
 pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 1024;
+/// With fewer there would be no room for publishers beside health and metrics.
+const CONTROL_CONNECTIONS_MIN: u64 = 64;
+/// Descriptors that a shard's own ring and its two listeners take from the process's table. Sockets of clients take none.
+const OF_RING_SHARD: u64 = 3;
 
 /// Plans for the driver.
 ///
@@ -50,23 +56,38 @@ pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 1024;
 /// Not even the most tables a process may have hold the connections.
 pub(crate) fn plan(driver: Driver, wanted: Wanted) -> Result<Plan, ServerError> {
     match driver {
-        Driver::IoUring => Ok(plan_io_uring(wanted)),
+        Driver::IoUring => plan_io_uring(wanted),
         Driver::Epoll => plan_epoll(wanted),
     }
 }
 
 /// One shard per core. Each may hold everything: rings and their tables are made as they fill, so that room costs
 /// nothing until it is used, and an uneven spread needs no allowance.
-fn plan_io_uring(wanted: Wanted) -> Plan {
-    Plan {
+///
+/// # Errors
+/// The process's table has no room for the control plane.
+fn plan_io_uring(wanted: Wanted) -> Result<Plan, ServerError> {
+    let shards = wanted
+        .shards
+        .unwrap_or(wanted.cores)
+        .clamp(1, Mesh::SHARDS_MAX);
+    let table = wanted.table as u64;
+    let own = own_descriptors(shards) + OF_RING_SHARD * shards as u64;
+    let left = table.saturating_sub(own);
+    if left < CONTROL_CONNECTIONS_MIN {
+        return Err(too_small_for_control(wanted, own));
+    }
+    // Further rings take descriptors as they are made. A server that may hold a million connections hardly ever does, so they get
+    // half of what is left at most.
+    let rings = wanted.connections / table.min(tables::RING_SLOTS_MAX);
+    let control = left.saturating_sub(rings).max(left / 2);
+    Ok(Plan {
         driver: Driver::IoUring,
-        shards: wanted
-            .shards
-            .unwrap_or(wanted.cores)
-            .clamp(1, Mesh::SHARDS_MAX),
+        shards,
         tables: Tables::Shared,
         sockets_per_shard: to_usize(wanted.connections + REFUSAL_SLOTS),
-    }
+        control_connections: to_usize(control).min(CONTROL_CONNECTIONS_MAX),
+    })
 }
 
 fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
@@ -83,17 +104,40 @@ fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
             shards,
             tables: Tables::Shared,
             sockets_per_shard: to_usize(wanted.connections + REFUSAL_SLOTS),
+            control_connections: CONTROL_CONNECTIONS_MAX,
         });
     }
     let shards = epoll_tables_needed(wanted.connections, table)
         .ok_or_else(|| too_many(wanted))?
         .max(shards);
+    // No connection of a shard is in the process's own table then.
+    let left = table.saturating_sub(own_descriptors(shards));
+    if left < CONTROL_CONNECTIONS_MIN {
+        return Err(too_small_for_control(wanted, own_descriptors(shards)));
+    }
     Ok(Plan {
         driver: Driver::Epoll,
         shards,
         tables: Tables::PerShard,
-        sockets_per_shard: to_usize(table.saturating_sub(own_descriptors(shards))),
+        sockets_per_shard: to_usize(left),
+        control_connections: to_usize(left).min(CONTROL_CONNECTIONS_MAX),
     })
+}
+
+fn too_small_for_control(wanted: Wanted, own: u64) -> ServerError {
+    ServerError::Descriptors {
+        why: format!(
+            "RLIMIT_NOFILE is {}, and too few for the server: its threads take {}, and the HTTP API, health and metrics need {} more. Raise \
+             the limit (ulimit -Hn, LimitNOFILE= in a systemd unit){}",
+            counted(wanted.table as u64, "descriptor"),
+            count(own),
+            count(CONTROL_CONNECTIONS_MIN),
+            match wanted.shards {
+                Some(shards) if shards > 1 => ", or choose fewer --shards.",
+                _ => ".",
+            }
+        ),
+    }
 }
 
 fn too_many(wanted: Wanted) -> ServerError {
@@ -248,6 +292,32 @@ mod tests {
         let plan = plan(Driver::IoUring, wanted(1_000_000, 20_000)).unwrap();
         assert_eq!((plan.shards, plan.tables), (2, Tables::Shared));
         assert!(plan.sockets_per_shard >= 1_000_000);
+    }
+
+    #[test]
+    fn the_control_plane_has_what_descriptors_are_left() {
+        let control = |driver, connections, table| {
+            let planned = plan(driver, wanted(connections, table)).unwrap();
+            planned.control_connections
+        };
+        for driver in [Driver::IoUring, Driver::Epoll] {
+            assert_eq!(control(driver, 100, 20_000), CONTROL_CONNECTIONS_MAX);
+            assert_eq!(control(driver, 1_000_000, 1 << 20), CONTROL_CONNECTIONS_MAX);
+        }
+        let own = to_usize(own_descriptors(2));
+        assert_eq!(control(Driver::IoUring, 100, 200), 200 - own - 6);
+        assert_eq!(control(Driver::Epoll, 100, 512), 512 - own);
+        // Rings for a million connections take as many descriptors as there are.
+        let left = 1_024 - own - 6;
+        assert_eq!(control(Driver::IoUring, 1_000_000, 1_024), left / 2);
+        assert_eq!(control(Driver::IoUring, 10_240, 1_024), left - 10);
+        let error = plan(Driver::IoUring, wanted(100, own + 69)).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.starts_with("RLIMIT_NOFILE is 139 descriptors, and too few"),
+            "{error}"
+        );
+        assert!(plan(Driver::IoUring, wanted(100, own + 70)).is_ok());
     }
 
     #[test]
