@@ -129,6 +129,7 @@ cluster-faults:
 	tests/cluster/.venv/bin/python tests/cluster/faults.py --runs 20 --myriad $(TARGET)/release/myriad $(FAULTS)
 
 bench-paired:
+	$(if $(BEFORE),,$(error BEFORE=PROGRAM is missing: the earlier build, such as ../before/target/release/myriad))
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/paired.py --before $(BEFORE) --after $(TARGET)/release/myriad $(PAIRED)
 

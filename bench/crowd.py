@@ -242,6 +242,9 @@ def displayed(command):
     """As a person would type it in the repository: other folders left out, the target quoted."""
     words = [str(word) for word in command]
     words[0] = words[0].rsplit("/", 1)[-1]
+    # A build under another name is the program that readers have.
+    if words[0].startswith("myriad-"):
+        words[0] = "myriad"
     shown = []
     for index, word in enumerate(words):
         if index and words[index - 1] in SHOWN_AS:

@@ -36,7 +36,7 @@ class OneBuild(Bench):
 
 
 def figures(run):
-    """What two builds are compared by: a name with its unit, and the value; of those that this run has."""
+    """Figures to compare, by a name with its unit. A figure that this run lacks is left out."""
     found = {
         "user space a connection, B": run.get("user_bytes_per_connection"),
         "connections a second": rows.setup_rate(run),

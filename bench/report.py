@@ -23,7 +23,8 @@ powers of 1,000.
 * The *floor* of connecting is `bench/baseline/floor.c`: the same number of connections on which nothing is sent.
 * The *plain program* for messages that come back is `bench/baseline/echoes.c`: two processes with epoll, TCP without a protocol,
   one message of 64 bytes on its way on each connection. Where several are on their way, as in our crowd, they share reads and sends.
-* *Handshakes in memory* are those of `crates/tls/examples/handshakes.rs`: both ends, rustls alone, all cores, no sockets.
+* *Handshakes in memory* are those of `crates/tls/examples/handshakes.rs`: both ends, rustls alone, all cores, no sockets. There the client
+  checks the chain of certificates each time; the crowd does so once a minute.
 * A *ratio* compares a server with the baseline of the same round. The tables show the median of the rounds, with the lowest and
   the highest.
 * A round does not count if a client was not connected or not reached.

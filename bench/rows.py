@@ -436,7 +436,7 @@ ROWS = [
         "at most 1.6", ratio("tls", last_ms, against="plain"), 1.6),
     Row("tls-100k-cpu", "tls-100k", "server CPU per delivered message in that broadcast, against plain",
         "at most 1.9", ratio("tls", cpu_per_delivery_us, against="plain"), 1.9),
-    Row("tls-100k-connect", "tls-100k", "connect + handshake + upgrade, 100k, both ends here, against the same handshakes in memory",
+    Row("tls-100k-connect", "tls-100k", "connect + handshake + upgrade, 100k, both ends here, against handshakes in memory by rustls alone",
         "at least 0.7", figure("tls", setup_share_of_handshakes), 0.7, at_least=True),
     Row("tls-storm-p99", "tls-storm",
         "50k clients get a push each second while 100k shake hands: publish to delivery, p99, later than without",

@@ -82,7 +82,7 @@ class Suite:
     prepare: object = None
     # Command lines that install what the commands need. They run while other suites compile and run.
     installs: list = field(default_factory=list)
-    # The same for several suites, in whatever folder. They run before, and once.
+    # Installs that several suites share. Each runs once, before the suite's own.
     shared_installs: list = field(default_factory=list)
     # A command line that compiles what the commands need. Suites that name the same one share it.
     build: list = None
@@ -242,7 +242,7 @@ def python_environment():
 def suites():
     # The Rust tests have compiled all of it. The program alone would have fewer features of its dependencies, which would be compiled again.
     build = [CARGO, "test", "--workspace", "--locked", "--no-run", "--quiet"]
-    # First: all others but those behind it wait until it has compiled. It has the lints, which compute while tests wait.
+    # First, because the suites behind it need what it compiles. The lints run in it, while tests wait.
     yield Suite("rust", [[sys.executable, ROOT / "tests" / "rust_tests.py"]], count=count_cargo, build=build, beside_others=True)
     yield from checks()
 
@@ -414,7 +414,8 @@ def run_command(command, suite, say=None):
 
 
 def prepare_suite(suite, done):
-    """Installs what a suite needs. It shows nothing, because other suites run meanwhile. `done` has what the shared installs came to."""
+    """Installs what a suite needs. It shows nothing, because other suites run meanwhile. `done` has what the shared
+    installs came to; only the one installer thread uses it."""
     prepared = Prepared(skipped=suite.prepare() if suite.prepare else "")
     if prepared.skipped:
         return prepared
@@ -564,7 +565,7 @@ def run_one(suite, preparing, builds):
         suite.skipped = prepared.skipped
     if suite.skipped:
         return suite, None, 0
-    # Its seconds are its own.
+    # Compiling for all is no part of a suite's seconds.
     builds.run(suite)
     started = time.monotonic()
     if not suite.beside_others:

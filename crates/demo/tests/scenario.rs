@@ -97,7 +97,7 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain");
-        // Whoever brings it about needs the processor more than the question does.
+        // A loop without a pause would take the processor from the threads that it waits for.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

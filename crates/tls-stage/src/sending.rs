@@ -2,8 +2,8 @@
 
 use crate::figures::Failure;
 use crate::{
-    AWAITS_WRITABLE, IS_HOLDING, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY, Secured, Tls, WANTS_FIN,
-    WANTS_WRITABLE,
+    AWAITS_WRITABLE, IS_HOLDING, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY, Secured, Tls,
+    WANTS_FIN, WANTS_WRITABLE,
 };
 use myriad_reactor::{Close, Completion, Parts, Reactor, SendOp, Sent, Socket};
 use myriad_tls::PLAIN_MAX;

@@ -440,7 +440,10 @@ fn tickets_leave_with_the_answer_to_what_came_with_the_handshakes_end() {
     for completion in &completions.list {
         server.handle(&mut stage, completion, &completions.buffer);
     }
-    assert!(net.read(client.peer).is_empty(), "tickets wait for the answer");
+    assert!(
+        net.read(client.peer).is_empty(),
+        "tickets wait for the answer"
+    );
     server.send(&mut stage);
     let flight = net.read(client.peer);
     let first = 5 + usize::from(u16::from_be_bytes([flight[3], flight[4]]));

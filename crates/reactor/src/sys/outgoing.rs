@@ -82,3 +82,18 @@ pub(super) fn connect(socket: BorrowedFd<'_>, target: SocketAddr) -> Result<Conn
         Err(errno) => Err(errno),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_speaks_first_delays_the_acknowledgement() {
+        for speaks_first in [true, false] {
+            let target = ([127, 0, 0, 1], 1).into();
+            let socket = open(None, target, speaks_first).expect("a socket");
+            let is_quick = sockopt::tcp_quickack(&socket).expect("an option");
+            assert_eq!(is_quick, !speaks_first);
+        }
+    }
+}

@@ -72,7 +72,9 @@ fn who_speaks_first_is_heard_and_who_stays_silent_is_accepted<R: Real>() {
         });
         world.reactor.register(socket, token);
         if says_something {
-            world.reactor.send_batch(&mut [SendOp::new(socket, b"hello")]);
+            world
+                .reactor
+                .send_batch(&mut [SendOp::new(socket, b"hello")]);
         }
         let (mut stream, _) = listener.accept().unwrap();
         if says_something {

@@ -1,4 +1,5 @@
-//! The behaviour of the real drivers, a file for each. They are one program: each program more has the generic code of both drivers once more.
+//! The behaviour of the real drivers, a file for each. They are one program: a second one would compile
+//! the generic code of both drivers again.
 
 mod adopting;
 mod churn;

@@ -60,13 +60,13 @@ impl Options {
             && let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == Some(address))
         {
             let advice = format!("is the same as {other}; choose another port");
-            mistakes.0.push(refuse("tls-acme-http", address, advice));
+            mistakes.refuse("tls-acme-http", address, advice);
         }
         let ca = self.tls_acme_ca.as_deref().map(read_ca).transpose();
         let ca = mistakes.keep(ca.map_err(ConfigError::from)).flatten();
         let email = mistakes.keep(self.acme_email()).flatten();
         let directory = mistakes.keep(self.acme_directory()).unwrap_or_default();
-        ConfigError::several(mistakes.0)?;
+        mistakes.into_result()?;
         Ok(Some(AcmeSettings {
             names,
             email,

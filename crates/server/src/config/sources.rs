@@ -85,24 +85,26 @@ impl Sources {
                 Ok(_) => break,
                 Err(error) => error.into_each(),
             };
-            // Without what is at fault, the next mistake shows. Those of TLS are all there.
-            let next = match found.iter().any(is_about_tls) {
+            let is_tls = found.iter().any(is_about_tls);
+            // Without what is at fault, the next mistake shows. Those of TLS are found together.
+            let next = match is_tls {
                 true => Some(written.clone()),
                 false => found
                     .iter()
                     .find_map(|mistake| written.without(mistake.path()?)),
             };
-            if found.iter().any(is_about_tls) {
+            if is_tls {
                 tls = TlsCheck::LeftOut;
             }
-            let known = mistakes.len();
+            let count_before = mistakes.len();
             for mistake in found {
                 let words = mistake.to_string();
                 if mistakes.iter().all(|known| known.to_string() != words) {
                     mistakes.push(mistake);
                 }
             }
-            match next.filter(|_| (known + 1..MISTAKES_MAX).contains(&mistakes.len())) {
+            let is_new = mistakes.len() > count_before;
+            match next.filter(|_| is_new && mistakes.len() < MISTAKES_MAX) {
                 Some(next) => written = next,
                 None => break,
             }

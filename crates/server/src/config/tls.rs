@@ -3,6 +3,7 @@
 use super::{ConfigError, Options, refuse};
 use crate::tls::{ClientAuth, ClientUser, LoadFault, MinVersion, PairFiles, Sources, TlsSettings};
 use serde::Deserialize;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,15 +28,29 @@ struct CertificateTable {
 pub(super) enum TlsCheck {
     /// All of its options, and the files.
     Whole,
-    /// Nothing: its mistakes are known. Options of TLS need each other, so without the value at fault the others would look wrong.
+    /// Nothing: its mistakes are known, or one of its options cannot be read. Options of TLS need each other, so without the value at fault
+    /// the others would look wrong.
     LeftOut,
 }
 
 /// The mistakes of options that are checked one beside the other.
 #[derive(Default)]
-pub(super) struct Mistakes(pub(super) Vec<ConfigError>);
+pub(super) struct Mistakes(Vec<ConfigError>);
 
 impl Mistakes {
+    pub(super) fn refuse(
+        &mut self,
+        field: &'static str,
+        value: impl Display,
+        advice: impl Into<String>,
+    ) {
+        self.0.push(refuse(field, value, advice));
+    }
+
+    pub(super) fn into_result(self) -> Result<(), ConfigError> {
+        ConfigError::several(self.0)
+    }
+
     /// The value; none if it was refused.
     pub(super) fn keep<T>(&mut self, checked: Result<T, ConfigError>) -> Option<T> {
         match checked {
@@ -99,7 +114,7 @@ impl Options {
             let faults = faults.each().iter().cloned();
             mistakes.0.extend(faults.map(ConfigError::from));
         }
-        ConfigError::several(mistakes.0)?;
+        mistakes.into_result()?;
         Ok(loaded.ok().map(|loaded| TlsSettings {
             listen: tls_listen,
             sources: Arc::new(sources),
@@ -107,7 +122,7 @@ impl Options {
         }))
     }
 
-    /// Certificates that nobody would ever see.
+    /// Refuses options of TLS that nobody would ever see. The first of them stands for all: what is missing is the address.
     fn refuse_without_address(&self) -> Result<(), ConfigError> {
         let advice = "needs tls-listen, the address at which clients speak TLS";
         if let Some(word) = self.client_user_word() {
@@ -153,17 +168,15 @@ impl Options {
             }),
             (Some(path), None) => {
                 let advice = "needs tls-key, the file with the private key of this certificate";
-                mistakes
-                    .0
-                    .push(refuse("tls-certificate", shown(path), advice));
+                mistakes.refuse("tls-certificate", shown(path), advice);
             }
             (None, Some(path)) => {
                 let advice = "needs tls-certificate, the file with the certificate of this key";
-                mistakes.0.push(refuse("tls-key", shown(path), advice));
+                mistakes.refuse("tls-key", shown(path), advice);
             }
             (None, None) => {}
         }
-        let is_half = self.tls_certificate.is_some() || self.tls_key.is_some();
+        let has_own_pair = self.tls_certificate.is_some() || self.tls_key.is_some();
         let tables = self.tls.iter().flat_map(|tls| &tls.certificates);
         pairs.extend((0..).zip(tables).map(|(nth, table)| PairFiles {
             certificate: table.certificate.clone(),
@@ -174,9 +187,9 @@ impl Options {
             ),
         }));
         let has_acme = self.tls_acme.iter().flatten().next().is_some();
-        if pairs.is_empty() && !is_half && !has_acme {
+        if pairs.is_empty() && !has_own_pair && !has_acme {
             let advice = "needs a certificate: write tls-certificate and tls-key, the files with its chain and its private key, or tls-acme, the names to get one for";
-            mistakes.0.push(refuse("tls-listen", listen, advice));
+            mistakes.refuse("tls-listen", listen, advice);
         }
         pairs
     }

@@ -346,7 +346,7 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !so() {
         assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        // Whoever brings it about needs the processor more than the question does.
+        // A loop without a pause would take the processor from the threads that it waits for.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -354,7 +354,7 @@ impl Node {
         let began = Instant::now();
         while !reached(self) {
             assert!(began.elapsed() < Duration::from_secs(20), "not reached");
-            // Whoever brings it about needs the processor more than the question does.
+            // A loop without a pause would take the processor from the threads that it waits for.
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -313,7 +313,8 @@ impl Plan {
             .any(|target| target.server_name.is_some())
     }
 
-    /// Whether every terminal speaks before its server does: as HTTP and TLS want it, and not all protocols over TCP.
+    /// Whether no server speaks before its terminal. Clients of HTTP and TLS speak first; those of a protocol over plain TCP may not, and would
+    /// wait 200 ms (`Setup::speaks_first`).
     pub(crate) fn speaks_first(&self) -> bool {
         let is_secure = |target: &PlannedTarget| target.server_name.is_some();
         self.framing.is_none() || self.targets.iter().all(is_secure)

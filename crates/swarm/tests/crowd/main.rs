@@ -1,4 +1,5 @@
-//! The crowd over real sockets, a file for each behaviour. They are one program: each program more takes seconds to compile and link.
+//! The crowd over real sockets, a file for each behaviour. They are one program: each further one takes
+//! seconds to compile and link.
 
 mod api;
 mod churn;

@@ -246,12 +246,7 @@ fn ignoring_result(entry: Entry) -> Entry {
 }
 
 /// Turns a socket option on or off.
-fn option(
-    slot: u32,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: &'static libc::c_int,
-) -> Entry {
+fn option(slot: u32, level: libc::c_int, name: libc::c_int, value: &'static libc::c_int) -> Entry {
     let size = u32::try_from(size_of_val(value)).expect("an int's size is small");
     opcode::SetSockOpt::new(
         Fixed(slot),

@@ -1,4 +1,4 @@
-//! Who looks at the certificates of servers: once for each chain, or nobody.
+//! How the crowd checks the certificates of servers: each chain once a minute, or not at all (`--insecure`).
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,8 +17,8 @@ const CHAINS_MAX: usize = 64;
 
 /// Checks each distinct chain once a minute, and not in each of a million handshakes.
 ///
-/// A chain of ECDSA P-256 costs two verified signatures with a CA of one's own, and three with a public one. The signature of the handshake
-/// itself is verified each time: it alone proves that the server has the key.
+/// With ECDSA P-256 a chain costs one verified signature with a CA of one's own, and two with a public one. The signature of the handshake is
+/// verified each time, because it alone proves that the server has the key.
 #[derive(Debug)]
 pub(super) struct CheckedOnce {
     verifier: Arc<dyn ServerCertVerifier>,
@@ -34,6 +34,13 @@ struct Accepted {
     at: UnixTime,
 }
 
+impl Accepted {
+    fn is_fresh(&self, now: UnixTime) -> bool {
+        let age = now.as_secs().checked_sub(self.at.as_secs());
+        age.is_some_and(|age| age < LASTS.as_secs())
+    }
+}
+
 impl CheckedOnce {
     pub(super) fn new(verifier: Arc<dyn ServerCertVerifier>) -> Self {
         Self {
@@ -44,11 +51,9 @@ impl CheckedOnce {
 
     fn is_accepted(&self, name: &ServerName<'_>, chain: &Chain<'_>, now: UnixTime) -> bool {
         let accepted = self.accepted.read().unwrap_or_else(PoisonError::into_inner);
-        accepted.iter().any(|known| {
-            let age = now.as_secs().checked_sub(known.at.as_secs());
-            let is_fresh = age.is_some_and(|age| age < LASTS.as_secs());
-            is_fresh && known.name == *name && chain.is(&known.chain)
-        })
+        accepted
+            .iter()
+            .any(|known| known.is_fresh(now) && known.name == *name && chain.equals(&known.chain))
     }
 
     fn accept(&self, name: &ServerName<'_>, chain: &Chain<'_>, now: UnixTime) {
@@ -56,9 +61,12 @@ impl CheckedOnce {
             .accepted
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        accepted.retain(|known| known.name != *name || !chain.is(&known.chain));
+        accepted.retain(|known| {
+            known.is_fresh(now) && (known.name != *name || !chain.equals(&known.chain))
+        });
         if accepted.len() == CHAINS_MAX {
-            accepted.remove(0);
+            // To evict one would let none of many chains in turn be found again.
+            return;
         }
         accepted.push(Accepted {
             name: name.to_owned(),
@@ -73,16 +81,16 @@ impl CheckedOnce {
 
 /// What a server shows.
 struct Chain<'a> {
-    own: &'a CertificateDer<'a>,
-    others: &'a [CertificateDer<'a>],
+    end_entity: &'a CertificateDer<'a>,
+    intermediates: &'a [CertificateDer<'a>],
 }
 
 impl<'a> Chain<'a> {
     fn certificates(&self) -> impl Iterator<Item = &'a CertificateDer<'a>> + use<'a> {
-        std::iter::once(self.own).chain(self.others)
+        std::iter::once(self.end_entity).chain(self.intermediates)
     }
 
-    fn is(&self, known: &[CertificateDer<'_>]) -> bool {
+    fn equals(&self, known: &[CertificateDer<'_>]) -> bool {
         let bytes = self.certificates().map(AsRef::<[u8]>::as_ref);
         bytes.eq(known.iter().map(AsRef::<[u8]>::as_ref))
     }
@@ -98,8 +106,8 @@ impl ServerCertVerifier for CheckedOnce {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let chain = Chain {
-            own: end_entity,
-            others: intermediates,
+            end_entity,
+            intermediates,
         };
         if self.is_accepted(server_name, &chain, now) {
             return Ok(ServerCertVerified::assertion());

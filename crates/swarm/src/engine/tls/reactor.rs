@@ -71,6 +71,8 @@ impl<R: Reactor + ?Sized> Reactor for TlsReactor<R> {
             None => self.sockets.notify_writable(self.inner(socket), token),
             Some(link) => {
                 link.is_writable_wanted = true;
+                // Held output was not refused by the socket, so nothing has been asked for. Nobody waits for it: a send takes it along.
+                debug_assert!(!link.is_holding, "only a refused send waits");
                 // While output is kept, that has been asked for already.
                 if link.connection.output().is_empty() {
                     self.sockets.notify_writable(self.inner(socket), token);
