@@ -192,20 +192,14 @@ impl Node {
             let (mesh, passer) = (mesh.clone(), Box::new(Passer(sender.clone())));
             let settings = settings.clone();
             threads.push(std::thread::spawn(move || match driver {
-                Driver::Epoll => run(
-                    index,
-                    Epoll::new(setup).expect("epoll"),
-                    mesh,
-                    settings,
-                    passer,
-                ),
-                Driver::IoUring => run(
-                    index,
-                    Uring::new(setup).expect("io_uring"),
-                    mesh,
-                    settings,
-                    passer,
-                ),
+                Driver::Epoll => {
+                    let reactor = Epoll::new(setup).expect("epoll");
+                    run(index, reactor, mesh, settings, passer);
+                }
+                Driver::IoUring => {
+                    let reactor = Uring::new(setup).expect("io_uring");
+                    run(index, reactor, mesh, settings, passer);
+                }
             }));
         }
         Self {

@@ -189,9 +189,20 @@ impl Pair {
         );
     }
 
-    fn establish(&mut self) {
+    /// Until the terminal is connected. The end of its handshake is held back then.
+    fn connect_terminal(&mut self) {
         self.turn_until(|pair| pair.is_connected || !pair.ends.is_empty());
         assert_eq!(self.ends, []);
+    }
+
+    /// The same, and further until both ends have the handshake behind them. Tickets have come then.
+    fn establish(&mut self) {
+        self.connect_terminal();
+        self.turn_until(|pair| {
+            let tls = pair.server.tls.as_ref();
+            tls.is_none_or(|tls| !tls.is_handshaking())
+        });
+        self.turn();
     }
 
     /// Sends as terminals do: what is not taken waits for the socket.

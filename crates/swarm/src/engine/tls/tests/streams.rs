@@ -103,7 +103,7 @@ fn a_socket_that_takes_nothing_holds_the_sender_back() {
 fn a_handshake_ends_with_the_first_message_or_the_next_wait_or_the_close() {
     let established = || {
         let mut pair = Pair::trusted(8, Faults::NONE, &TLS13);
-        pair.establish();
+        pair.connect_terminal();
         assert!(pair.tls().is_handshaking(), "the end of it is held back");
         pair
     };
