@@ -118,6 +118,8 @@ impl ControlPlane {
                 received.extend(self.net.handle_read(&mut handle));
             }
             if is_over(&handle) {
+                // Its alert may have left in part.
+                self.ending.push(handle);
                 continue;
             }
             if self.prng.one_in(2) {

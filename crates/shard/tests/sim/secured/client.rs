@@ -480,7 +480,7 @@ impl Client {
         if self.may_be_cut {
             return note("tls: a client is dropped on its way to the control plane");
         }
-        assert!(self.incoming.is_empty(), "the end cuts a record");
+        assert!(self.incoming.is_empty(), "the end cuts a record: {self:?}");
         if !self.is_heard {
             return note("tls: a client is shut out before its handshake has ended");
         }
