@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -35,7 +35,16 @@ class Authority:
         self.path = str(directory / "authority.pem")
         self.server_chain, self.server_key = str(directory / "chain.pem"), str(directory / "key.pem")
         self.write(self.path, self.certificate.public_bytes(Encoding.PEM))
-        key = ec.generate_private_key(ec.SECP256R1())
+        self.certify_server(ec.generate_private_key(ec.SECP256R1()))
+
+    @classmethod
+    def with_slow_server(cls, directory):
+        """One whose server signs as slowly as a key in use does."""
+        authority = cls(directory)
+        authority.certify_server(rsa.generate_private_key(65537, 4096))
+        return authority
+
+    def certify_server(self, key):
         chain = self.build("localhost", key, usage=ExtendedKeyUsageOID.SERVER_AUTH)
         self.write(self.server_chain, chain.public_bytes(Encoding.PEM))
         self.write(self.server_key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -15,6 +15,7 @@ GAUGES = {
     'myriad_tls_connections{version="1.3"}': 0,
     'myriad_tls_connections{version="1.2"}': 0,
     "myriad_tls_handshakes_under_way": 0,
+    "myriad_tls_handshakes_signing": 0,
     "myriad_tls_handshakes_waiting": 0,
     "myriad_connections": 0,
     "myriad_buffered_bytes": 0,

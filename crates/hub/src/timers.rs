@@ -195,6 +195,20 @@ impl Hub {
         looked
     }
 
+    /// Gives a connection whose head is late the time for which its peer has waited for this side. False if that is over, too.
+    #[must_use]
+    pub fn extend_handshake(&mut self, index: u32, held_up: Duration, now: Now) -> bool {
+        let connection = &self.connections[index];
+        let deadline = after(connection.opened, self.timing.handshake);
+        let deadline = after(deadline, ticks(held_up));
+        let is_first = connection.phase == Phase::Handshake && !connection.is_kept_alive();
+        let is_extended = is_first && deadline > now.tick();
+        if is_extended {
+            self.wheel.arm(&mut self.connections, index, deadline);
+        }
+        is_extended
+    }
+
     /// Whether a peer is late that sent nothing we read by `deadline`. While a backlog leaves that open, its timer is armed
     /// for the next tick.
     pub(crate) fn is_late(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {

@@ -215,6 +215,12 @@ pub trait Reactor {
         false
     }
 
+    /// For how long a peer has waited for this side since its socket was accepted, before the caller could hear of it: deadlines of the
+    /// peer are so much later. Zero with all drivers here, which have nothing above TCP.
+    fn held_up(&self, _socket: Socket) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether the reactor has connections that its caller does not: closed in order before their last bytes have left, or accepted
     /// and not reported yet. Whoever drops it breaks them off. A kernel goes on with its own after that, so no driver here has any; a
     /// reactor that is built on one may.

@@ -268,6 +268,7 @@ impl<R: Reactor> Shard<R> {
                 Due::PongTimeout => self.close_index(index, CloseReason::PongTimeout, now),
                 Due::Stalled => self.reset_stalled(index, now),
                 Due::Idle => self.close_index(index, CloseReason::Idle, now),
+                Due::HandshakeTimeout if self.has_waited_for_us(index, now) => {}
                 Due::HandshakeTimeout => {
                     let refused = match self.awaits_body(index) {
                         true => Refused::body_timeout(),
@@ -298,6 +299,13 @@ impl<R: Reactor> Shard<R> {
         for alike in pings.chunk_by(|(one, _), (other, _)| one == other) {
             self.ping(alike, now);
         }
+    }
+
+    /// A head is late. Whether its client has waited for us before it could send it, and so gets more time.
+    fn has_waited_for_us(&mut self, index: u32, now: Now) -> bool {
+        let socket = Socket::from_bits(self.hub.connection(index).socket);
+        let held_up = self.reactor.held_up(socket);
+        !held_up.is_zero() && self.hub.extend_handshake(index, held_up, now)
     }
 
     /// A client that has not connected has had its time.

@@ -11,6 +11,15 @@ use std::time::Duration;
 /// and a bad network takes a second for each.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// A connection whose handshake has begun.
+pub(crate) struct Begun {
+    key: Key,
+    /// When its time began.
+    since: Duration,
+    /// What it had waited for other threads before that.
+    waited_ms: u32,
+}
+
 /// The token of a socket that nobody has registered.
 const NOBODY: Token = Token {
     index: u32::MAX,
@@ -36,7 +45,11 @@ impl Tls {
             secured.set(HAS_PLACE);
             let key = self.secured.insert(secured);
             self.handshakes += 1;
-            self.begun.push_back((key, (self.setup.clock)()));
+            self.begun.push_back(Begun {
+                key,
+                since: (self.setup.clock)(),
+                waited_ms: 0,
+            });
             out.list.push(Completion::Accepted {
                 socket: Socket::from_bits(key.index | MARK),
                 listener: self.setup.listener,
@@ -64,19 +77,27 @@ impl Tls {
     fn make_places(&mut self, out: &mut Completions) {
         let now = (self.setup.clock)();
         while !self.has_place()
-            && let Some(&(key, since)) = self.begun.front()
+            && let Some(begun) = self.begun.pop_front()
         {
+            let key = begun.key;
             let secured = self.secured.get_mut(key);
             let Some(secured) = secured.filter(|secured| secured.has(HAS_PLACE)) else {
-                self.begun.pop_front();
                 continue;
             };
-            if now.saturating_sub(since) < PATIENCE || secured.has(IS_DUE | IS_AWAY) {
-                return;
+            if now.saturating_sub(begun.since) < PATIENCE {
+                return self.begun.push_front(begun);
+            }
+            // It waits for us, or did so: the time for its answer begins anew.
+            if secured.has(IS_DUE | IS_AWAY) || secured.waited_ms > begun.waited_ms {
+                self.begun.push_back(Begun {
+                    key,
+                    since: now,
+                    waited_ms: secured.waited_ms,
+                });
+                continue;
             }
             secured.connection.end();
             let token = secured.token();
-            self.begun.pop_front();
             self.leave_place(key);
             self.setup.figures.count_failure(Failure::Slow);
             let words = "the client was silent, and others waited for its place";
@@ -90,13 +111,14 @@ impl Tls {
         const SLACK: usize = 64;
         if self.begun.len() > 2 * self.handshakes + SLACK {
             let secured = &self.secured;
-            let has_place = |key: &Key| secured.get(*key).is_some_and(|it| it.has(HAS_PLACE));
-            self.begun.retain(|(key, _)| has_place(key));
+            let has_place = |key| secured.get(key).is_some_and(|it| it.has(HAS_PLACE));
+            self.begun.retain(|begun| has_place(begun.key));
         }
     }
 
     /// The handshake of a connection is over, or the connection.
     pub(crate) fn leave_place(&mut self, key: Key) {
+        self.cancel_step(key);
         let secured = self.secured.get_mut(key);
         if secured.is_some_and(|secured| secured.take(HAS_PLACE)) {
             self.handshakes -= 1;

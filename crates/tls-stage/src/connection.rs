@@ -184,6 +184,15 @@ impl Connection {
         self.is_handshaking() && !matches!(Handshake::<Server>::record(self.input()), Ok(None))
     }
 
+    /// Whether the next step may make a signature, which takes longer than all else in a handshake.
+    pub(crate) fn may_sign(&self) -> bool {
+        match &self.stage {
+            Stage::Fresh => true,
+            Stage::Handshaking { handshake, .. } => handshake.may_sign(self.input()),
+            Stage::Open(_) | Stage::Ended => false,
+        }
+    }
+
     /// Keeps bytes of a handshake.
     pub fn add_input(&mut self, bytes: &[u8]) {
         self.buffering(|buffers| buffers.input.extend_from_slice(bytes));

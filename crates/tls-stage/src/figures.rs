@@ -130,6 +130,8 @@ pub struct Figures {
     pub broken: AtomicU64,
     /// Handshakes under way.
     pub under_way: AtomicU64,
+    /// Handshakes whose signature waits for a thread, or is being made by one.
+    pub signing: AtomicU64,
     /// Connections that wait for their handshake to begin.
     pub waiting: AtomicU64,
 }

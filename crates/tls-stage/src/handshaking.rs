@@ -4,10 +4,12 @@ use crate::connection::{ConnectionFailed, Step};
 use crate::figures::{Failure, refusal};
 use crate::words::sentence;
 use crate::workers::{Desk, Done};
-use crate::{IS_AWAY, IS_DUE, IS_HOLDING, IS_PAUSED, Offer, Tls, token_below};
+use crate::{Away, IS_AWAY, IS_DUE, IS_HOLDING, IS_PAUSED, Offer, Tls, token_below};
 use myriad_reactor::{Completion, Completions, Reactor, Refusal};
 use myriad_wheel::Key;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Steps of one wait. The longest of them, which makes keys and a signature, takes some 100 us on one core.
 const STEPS_MAX: usize = 16;
@@ -57,39 +59,68 @@ impl Tls {
         let (Some(desk), Some(secured)) = (&self.desk, self.secured.get_mut(key)) else {
             return false;
         };
-        let connection = Box::new(std::mem::take(&mut secured.connection));
-        match desk.ask(key, connection, Arc::clone(offer)) {
-            Ok(()) => {
-                secured.set(IS_AWAY);
-                self.away += 1;
-                true
-            }
-            Err(connection) => {
-                secured.connection = *connection;
-                false
-            }
+        // All other steps take less than the way to another thread. The end of a handshake waits behind nobody's beginning.
+        if !secured.connection.may_sign() {
+            return false;
         }
+        let connection = Box::new(std::mem::take(&mut secured.connection));
+        let ticket = desk.ask(key, connection, Arc::clone(offer));
+        let since = (self.setup.clock)();
+        secured.set(IS_AWAY);
+        self.away.insert(key.index, Away { ticket, since });
+        self.note_away();
+        true
+    }
+
+    /// The handshake of a connection is over, so nobody needs its next step.
+    pub(crate) fn cancel_step(&mut self, key: Key) {
+        let secured = self.secured.get_mut(key);
+        if !secured.is_some_and(|secured| secured.take(IS_AWAY)) {
+            return;
+        }
+        if let (Some(away), Some(desk)) = (self.away.remove(&key.index), &self.desk) {
+            desk.cancel(away.ticket);
+        }
+        self.note_away();
+    }
+
+    fn note_away(&self) {
+        let signing = &self.setup.figures.signing;
+        signing.store(self.away.len() as u64, Relaxed);
+    }
+
+    /// How long the handshake of a connection has waited for other threads.
+    pub(crate) fn waited(&self, key: Key) -> Duration {
+        let waited_ms = self.secured.get(key).map_or(0, |it| it.waited_ms);
+        let away = self.secured.get(key).filter(|it| it.has(IS_AWAY));
+        let away = away.and_then(|_| self.away.get(&key.index));
+        let now = (self.setup.clock)();
+        let waits = away.map_or(Duration::ZERO, |away| now.saturating_sub(away.since));
+        Duration::from_millis(u64::from(waited_ms)) + waits
     }
 
     /// Takes back the connections whose step another thread has made.
     fn take_done<R: Reactor>(&mut self, sockets: &mut R, out: &mut Completions) {
         while let Some(done) = self.desk.as_ref().and_then(Desk::take) {
-            self.away -= 1;
             let Done {
                 key,
                 mut connection,
                 result,
             } = done;
+            let waited = self.waited(key);
             let Some(secured) = self.secured.get_mut(key) else {
                 // It was closed meanwhile.
                 continue;
             };
-            secured.take(IS_AWAY);
-            if secured.connection.is_over() {
+            // Its handshake has ended meanwhile.
+            if !secured.take(IS_AWAY) {
                 continue;
             }
+            self.away.remove(&key.index);
+            secured.waited_ms = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
             connection.add_input(secured.connection.input());
             secured.connection = connection.take_out();
+            self.note_away();
             self.finish_step(key, result, sockets, out);
         }
     }

@@ -41,14 +41,15 @@ pub use connection::{Connection, ConnectionFailed, Received, Step, note_certific
 pub use figures::{Failure, Figures};
 pub use workers::Workers;
 
+use admission::Begun;
 use arc_swap::ArcSwap;
 use myriad_reactor::{Completion, Reactor, Socket, Token, Waker};
 use myriad_wheel::{Key, Slab};
 use rustls::ServerConfig;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use workers::Desk;
+use workers::{Desk, Ticket};
 
 /// Marks sockets and tokens of connections with TLS.
 const MARK: u32 = 1 << 31;
@@ -100,13 +101,13 @@ struct Tls {
     setup: Setup,
     /// The way to those who make slow handshakes.
     desk: Option<Desk>,
-    /// Connections whose next step one of them makes.
-    away: usize,
+    /// Connections whose next step one of them makes, by their places in the slab.
+    away: HashMap<u32, Away>,
     secured: Slab<Secured>,
     /// Sockets that were accepted and wait for a place.
     line: VecDeque<Socket>,
-    /// Connections whose handshake has begun, in that order, and when. They may stay for a while when it is over.
-    begun: VecDeque<(Key, Duration)>,
+    /// Connections whose handshake has begun, in that order. They may stay for a while when it is over.
+    begun: VecDeque<Begun>,
     /// Handshakes under way.
     handshakes: usize,
     /// Connections whose next step is due: a whole record of their handshake has come.
@@ -127,6 +128,12 @@ struct Tls {
     gathered: Vec<u8>,
 }
 
+/// A connection whose next step another thread makes.
+struct Away {
+    ticket: Ticket,
+    since: Duration,
+}
+
 /// A connection with TLS.
 #[derive(Default)]
 struct Secured {
@@ -134,6 +141,8 @@ struct Secured {
     socket: u32,
     /// The caller's, once it has registered.
     token_index: u32,
+    /// Milliseconds for which its handshake has waited for other threads.
+    waited_ms: u32,
     flags: u16,
     token_generation: u8,
 }
@@ -187,7 +196,7 @@ impl<R: Reactor> TlsStage<R> {
             tls: Some(Box::new(Tls {
                 setup,
                 desk: workers.map(|(workers, waker)| Desk::new(workers, waker)),
-                away: 0,
+                away: HashMap::new(),
                 secured: Slab::new(),
                 line: VecDeque::new(),
                 begun: VecDeque::new(),

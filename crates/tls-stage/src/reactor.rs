@@ -168,6 +168,12 @@ impl<R: Reactor> Reactor for TlsStage<R> {
         secured.connection.user().cloned()
     }
 
+    fn held_up(&self, socket: Socket) -> Duration {
+        let tls = self.tls.as_deref();
+        let found = tls.and_then(|tls| Some((tls, tls.of_socket(socket)?)));
+        found.map_or(Duration::ZERO, |(tls, key)| tls.waited(key))
+    }
+
     fn capacity(&self) -> usize {
         self.sockets.capacity()
     }

@@ -55,7 +55,7 @@ impl Tls {
             || !self.speaking.is_empty()
             || !self.line.is_empty()
             || !self.leaving.is_empty()
-            || self.away > 0
+            || !self.away.is_empty()
     }
 
     fn concerns(&self, completion: &Completion) -> bool {

@@ -1,5 +1,6 @@
 //! A stage over simulated sockets, with clients of rustls: sends are taken in part, and input comes in pieces of any size.
 
+mod signing;
 mod wiping;
 
 use crate::{CHALLENGE, Carried, Failure, Figures, Offer, Setup, TlsStage, Workers};

@@ -9,12 +9,15 @@ use crate::encoding::{Encoded, take_alert, write};
 use crate::end::End;
 use crate::header::{HEADER, Header, NO_RECORD, RECORD_MAX};
 use crate::legacy::Legacy;
-use crate::records::{ALERT, PLAIN_MAX, Records};
+use crate::records::{ALERT, HANDSHAKE, PLAIN_MAX, Records};
 use crate::secrets::Traffic;
 use crate::suite::{Suite, key_and_nonce};
 
 /// Bytes of records that wait for the rest of their message. Chains of certificates are the longest messages, of some 10 KB.
 const WAITING_MAX: usize = 4 * RECORD_MAX;
+
+/// The type of a client's first message.
+const CLIENT_HELLO: u8 = 1;
 
 const NO_KEY_SHARE: Error = Error::PeerIncompatible(PeerIncompatible::KeyShareExtensionRequired);
 
@@ -116,6 +119,21 @@ impl<E: End> Handshake<E> {
     pub fn record(input: &[u8]) -> Result<Option<usize>, Fault> {
         let whole = Header::read(input)?.map(Header::whole);
         Ok(whole.filter(|whole| input.len() >= *whole))
+    }
+
+    /// Whether this end may sign for the record at the start of `input`. A server signs for a hello, which may come in several records, and
+    /// twice if it has to be asked for another key share (RFC 8446, 4.1.4).
+    pub fn may_sign(&self, input: &[u8]) -> bool {
+        !self.has_spoken || self.is_of_hello(input)
+    }
+
+    /// Whether a record begins a `ClientHello`, or goes on with one.
+    fn is_of_hello(&self, record: &[u8]) -> bool {
+        let first = match self.waiting.is_empty() {
+            true => record,
+            false => &self.waiting,
+        };
+        matches!(*first, [HANDSHAKE, _, _, _, _, CLIENT_HELLO, ..])
     }
 
     /// Takes one whole record of the peer, and writes answers behind what is in `answers`.

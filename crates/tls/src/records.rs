@@ -40,7 +40,7 @@ fn sealed_max() -> u64 {
 }
 
 pub(crate) const ALERT: u8 = 21;
-const HANDSHAKE: u8 = 22;
+pub(crate) const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 
 /// Types of the messages of a handshake that may come behind it (RFC 8446, 4).

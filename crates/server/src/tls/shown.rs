@@ -120,6 +120,12 @@ impl Collector for ShownTls {
         )?;
         single(
             &mut encoder,
+            "tls_handshakes_signing",
+            "TLS handshakes whose signature waits for a thread, or is being made by one",
+            &self.gauge(|stage| &stage.signing),
+        )?;
+        single(
+            &mut encoder,
             "tls_handshakes_waiting",
             "Connections that wait for their TLS handshake to begin",
             &self.gauge(|stage| &stage.waiting),

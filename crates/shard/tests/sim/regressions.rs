@@ -187,6 +187,27 @@ fn a_drain_waits_for_the_last_bytes_of_clients_with_tls() {
     world.check_drained();
 }
 
+/// The time for a request ran while the client's handshake waited for a signature. After a restart of a large server with an RSA key all
+/// clients would have been late, and come again.
+#[test]
+fn who_waits_for_a_signature_is_not_late() {
+    let mut plan = Plan::plain();
+    plan.secured = Some(Secured::SLOWLY);
+    let mut world = World::new(plan, Prng::new(1), false);
+    let patience = world.scene.plan.settings.handshake_timeout;
+    world.net.hold_signatures(true);
+    world.connect_for(Errand::Stream, &[1]);
+    world.peers.last_mut().expect("just connected").manners = Manners::GOOD;
+    for _ in 0..5 {
+        world.walk(patience);
+    }
+    assert_eq!(world.seats[0].shard.connection_count(), 1);
+    world.net.hold_signatures(false);
+    world.settle();
+    assert_eq!(world.peers.last().expect("still there").status, Some(101));
+    world.leave();
+}
+
 /// A node that was stopped between its look at the sockets and its look at the clock judged clients whose requests had come meanwhile:
 /// they were answered 408.
 #[test]

@@ -13,8 +13,9 @@ mod toy;
 pub(crate) use net::Net;
 
 use arc_swap::ArcSwap;
+use myriad_reactor::Waker;
 use myriad_reactor::sim::{Prng, Sim};
-use myriad_tls_stage::{Figures, Offer, Setup, TlsStage};
+use myriad_tls_stage::{Figures, Offer, Setup, TlsStage, Workers};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(crate) struct Secured {
     handshakes_max: usize,
     /// Records that a server's key seals.
     key_records_max: u64,
+    /// Signatures are made by other threads, when the world says so.
+    signs_slowly: bool,
 }
 
 impl Secured {
@@ -39,6 +42,13 @@ impl Secured {
         plain: 1 << 20,
         handshakes_max: 1_000,
         key_records_max: 1 << 24,
+        signs_slowly: false,
+    };
+
+    /// The same with signatures of other threads.
+    pub(crate) const SLOWLY: Self = Self {
+        signs_slowly: true,
+        ..Self::EVERYBODY
     };
 
     /// Whether the world that begins at this time has TLS, and of which kind. It draws from numbers of its own: worlds without TLS stay as
@@ -49,16 +59,20 @@ impl Secured {
             plain: *prng.pick(&[2, 2, 4]),
             handshakes_max: *prng.pick(&[1, 3, 20, 1_000, 1_000]),
             key_records_max: *prng.pick(&[4, 20, 100, 1 << 24]),
+            signs_slowly: prng.one_in(3),
         })
     }
 
     /// A shard's reactor.
-    fn stage(self, sockets: Sim) -> (TlsStage<Sim>, Arc<Figures>) {
+    fn stage(self, sockets: Sim, workers: &Workers) -> (TlsStage<Sim>, Arc<Figures>) {
         let figures = Arc::new(Figures::default());
         let setup = Setup {
             listener: LISTENER,
-            offer: Arc::new(ArcSwap::from_pointee(offer())),
-            workers: None,
+            offer: Arc::new(ArcSwap::from_pointee(Offer {
+                signs_slowly: self.signs_slowly,
+                ..offer()
+            })),
+            workers: Some((workers.clone(), Waker::silent())),
             figures: figures.clone(),
             handshakes_max: self.handshakes_max,
             clock: || Duration::from_nanos(NOW.get()),
@@ -87,7 +101,8 @@ pub(crate) fn set_clock(now: u64) {
 }
 
 /// What must have happened to clients with TLS.
-pub(crate) const MUST_HAPPEN: [&str; 40] = [
+pub(crate) const MUST_HAPPEN: [&str; 41] = [
+    "tls: a thread signs",
     "tls: the header of a proxy comes before a handshake",
     "tls: a handshake ends",
     "tls: a client is shut out before its handshake has ended",

@@ -3,7 +3,7 @@
 use super::client::{Client, Fault};
 use super::{LISTENER, Secured, offer, toy};
 use myriad_reactor::sim::{Faults, PeerEnd, PeerId, Prng, Sim, SimHandle, SimNet};
-use myriad_tls_stage::{Carried, Connection, Failure, Figures, Step, TlsStage};
+use myriad_tls_stage::{Carried, Connection, Failure, Figures, Step, TlsStage, Workers};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -27,6 +27,10 @@ struct Tls {
     /// Clients that have left their scenario and broken a rule of TLS. They read on until the server's side ends.
     broken: RefCell<BTreeSet<PeerId>>,
     figures: RefCell<Vec<Arc<Figures>>>,
+    /// Who signs, where that is slow.
+    workers: Workers,
+    /// Their threads are busy with something else.
+    is_busy: Cell<bool>,
     reached: RefCell<BTreeMap<&'static str, u64>>,
     /// Faults are off, so everything leaves at once.
     is_calm: Cell<bool>,
@@ -50,6 +54,8 @@ impl Net {
                 busy: RefCell::default(),
                 broken: RefCell::default(),
                 figures: RefCell::default(),
+                workers: Workers::without_threads(),
+                is_busy: Cell::new(false),
                 reached: RefCell::default(),
                 is_calm: Cell::new(false),
             })
@@ -63,7 +69,7 @@ impl Net {
         let Some(tls) = &self.tls else {
             return TlsStage::plain(sockets);
         };
-        let (stage, figures) = tls.setup.stage(sockets);
+        let (stage, figures) = tls.setup.stage(sockets, &tls.workers);
         tls.figures.borrow_mut().push(figures);
         stage
     }
@@ -159,7 +165,7 @@ impl Net {
     /// Clients whose handshakes are under way, or whose ciphertext has not left, go on. True if anything came or went.
     pub(crate) fn attend(&self) -> bool {
         let Some(tls) = &self.tls else { return false };
-        let mut is_moving = false;
+        let mut is_moving = tls.sign();
         for peer in tls.busy.take() {
             self.with(peer, |tls, client| {
                 is_moving |= tls.take(&self.sim, peer, client);
@@ -300,6 +306,13 @@ impl Net {
     pub(crate) fn secured_clients(&self) -> u64 {
         let clients = self.tls.as_ref().map(|tls| tls.clients.borrow().len());
         clients.unwrap_or(0) as u64
+    }
+
+    /// Whether signatures wait until this says something else.
+    pub(crate) fn hold_signatures(&self, is_held: bool) {
+        if let Some(tls) = &self.tls {
+            tls.is_busy.set(is_held);
+        }
     }
 
     /// Nobody may have a client's connection any more: its server's side may end anywhere.
@@ -487,6 +500,19 @@ impl Net {
 impl Tls {
     fn note(&self, what: &'static str) {
         *self.reached.borrow_mut().entry(what).or_default() += 1;
+    }
+
+    /// Threads make signatures that wait. True if they made one.
+    fn sign(&self) -> bool {
+        let mut has_signed = false;
+        while self.workers.waiting() > 0 && !self.is_busy.get() {
+            if !self.is_calm.get() && self.prng.borrow_mut().one_in(2) {
+                break;
+            }
+            self.note("tls: a thread signs");
+            has_signed |= self.workers.make_step();
+        }
+        has_signed
     }
 
     fn new_client(&self) -> Client {
