@@ -59,6 +59,17 @@ pub enum Completion {
         /// Why, for the operator's log. None if nothing is wrong: the peer has its answer.
         why: Option<Box<Refusal>>,
     },
+    /// What lies between the socket and the caller keeps so many bytes of memory for this connection now: input that the caller cannot
+    /// get yet, and output that the socket has not taken. Until the first of these it is nothing. They belong in the caller's budgets,
+    /// and go when the caller closes the connection.
+    ///
+    /// No driver reports this: what they keep is the kernel's.
+    Buffered {
+        /// The record of the connection.
+        token: Token,
+        /// In all.
+        bytes: usize,
+    },
     /// The socket can take bytes again, as [`crate::Reactor::notify_writable`] asked.
     Writable {
         /// The record of the connection.

@@ -52,7 +52,8 @@ impl<R: Reactor> Shard<R> {
             self.inputs.len(),
             "every partial input has an owner"
         );
-        buffered_bytes += self.sessions.held_bytes();
+        buffered_bytes += self.sessions.held_bytes() + self.inputs.buffered_below();
+        self.inputs.check_below(&self.hub);
         let buffered_bytes =
             buffered_bytes as u64 + self.hub.filter_bytes() + self.hub.held_bytes();
         assert_eq!(buffered_bytes, self.hub.buffered_bytes());

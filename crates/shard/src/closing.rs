@@ -243,6 +243,7 @@ impl<R: Reactor> Shard<R> {
             self.end_trace(key.index);
         }
         self.inputs.take(&mut self.hub, key.index);
+        self.inputs.release_below(&mut self.hub, key.index);
         self.forget_peer(key);
         self.forget_reads(key);
         self.new_names.forget(key.index);

@@ -1,4 +1,4 @@
-//! Partial input: bytes that cannot be handled before more of them arrive. Kept only while needed.
+//! Partial input: bytes that cannot be handled before more of them arrive. Kept only while needed, here or by the reactor.
 
 use crate::marks::{Happening, hit};
 use crate::shard::Shard;
@@ -10,6 +10,7 @@ use myriad_wire::centrifuge::EventId;
 use myriad_wire::deflate::Inflater;
 use myriad_wire::http::RequestBody;
 use myriad_wire::ws::Decoder;
+use std::collections::HashMap;
 
 /// The partial input of a connection.
 #[derive(Debug, Default)]
@@ -72,6 +73,8 @@ impl Input {
 #[derive(Debug)]
 pub(crate) struct Inputs {
     partial: Slab<Input>,
+    /// Bytes that the reactor keeps, for each connection that it keeps some for.
+    below: HashMap<u32, usize>,
     /// For the compressed messages of all connections, one at a time.
     pub(crate) inflater: Inflater,
 }
@@ -80,12 +83,55 @@ impl Inputs {
     pub(crate) fn new() -> Self {
         Self {
             partial: Slab::new(),
+            below: HashMap::new(),
             inflater: Inflater::default(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.partial.len()
+    }
+
+    /// Bytes that the reactor keeps.
+    pub(crate) fn buffered_below(&self) -> usize {
+        self.below.values().sum()
+    }
+
+    fn below_of(&self, connection: u32) -> usize {
+        self.below.get(&connection).copied().unwrap_or(0)
+    }
+
+    /// Asserts that those for which the reactor keeps something are live.
+    pub(crate) fn check_below(&self, hub: &Hub) {
+        for (&connection, &bytes) in &self.below {
+            assert!(bytes > 0 && hub.key_of(connection).is_some());
+        }
+    }
+
+    /// The reactor keeps so much for a connection now; false when the process has no buffer memory left for it.
+    #[must_use]
+    fn note_below(&mut self, hub: &mut Hub, connection: u32, bytes: usize) -> bool {
+        let before = self.below_of(connection);
+        if bytes > before && !hub.reserve_input(connection, bytes - before) {
+            return false;
+        }
+        if bytes < before {
+            hub.release_buffered_of(connection, before - bytes);
+        }
+        match bytes {
+            0 => self.below.remove(&connection),
+            bytes => self.below.insert(connection, bytes),
+        };
+        true
+    }
+
+    /// The reactor keeps nothing more for a connection. Answers what that was.
+    pub(crate) fn release_below(&mut self, hub: &mut Hub, connection: u32) -> usize {
+        let Some(bytes) = self.below.remove(&connection) else {
+            return 0;
+        };
+        hub.release_buffered_of(connection, bytes);
+        bytes
     }
 
     /// A partial input that is kept.
@@ -137,6 +183,22 @@ impl<R: Reactor> Shard<R> {
         self.inputs.keep(&mut self.hub, key.index, input)
     }
 
+    /// The reactor keeps so many bytes for a connection now. They count as its input, and if there is no memory for more, it ends.
+    pub(crate) fn note_buffered_below(&mut self, key: Key, bytes: usize, now: Now) {
+        let is_strange = self.hub.has_strange_input(key.index);
+        let more = bytes.saturating_sub(self.inputs.below_of(key.index));
+        if is_strange && more > 0 {
+            self.make_unconnected_room(Some(key), more as u64, now);
+        }
+        if self.inputs.note_below(&mut self.hub, key.index, bytes) {
+            return;
+        }
+        match self.hub.connection(key.index).phase {
+            Phase::Open if !is_strange => self.close_stream(key, CloseReason::Overloaded, now),
+            _ => self.reset(key, CloseReason::Overloaded, now),
+        }
+    }
+
     /// Ends clients that have not connected until there is room for `bytes` of another one, or for all of those that have.
     pub(crate) fn make_unconnected_room(&mut self, besides: Option<Key>, bytes: u64, now: Now) {
         let room = self.mesh.unconnected().clone();
@@ -171,6 +233,13 @@ impl<R: Reactor> Shard<R> {
         hit!(UnconnectedEnded);
         self.metrics().unconnected_ended.add(1);
         self.note_happening(index, Happening::Overloaded);
+        if self.inputs.release_below(&mut self.hub, index) > 0 {
+            // The reactor's memory comes back with the connection alone. A client that is answered could keep it for the linger time.
+            if let Some(key) = self.hub.key_of(index) {
+                self.reset(key, CloseReason::Overloaded, now);
+            }
+            return true;
+        }
         match self.hub.connection(index).phase {
             Phase::Handshake | Phase::Joining => {
                 self.refuse_index(index, Refused::overloaded(), now);

@@ -407,6 +407,11 @@ impl<R: Reactor> Shard<R> {
                     self.close_after_queue(key, CloseReason::Tls, now);
                 }
             }
+            Completion::Buffered { token, bytes } => {
+                if let Some(key) = self.hub.find(token.index, token.generation) {
+                    self.note_buffered_below(key, bytes, now);
+                }
+            }
             Completion::Writable { token } => {
                 if let Some(key) = self.find(token, Happening::Writable) {
                     self.hub
@@ -549,6 +554,7 @@ impl<R: Reactor> Shard<R> {
             home_channels: self.home.len(),
             outbounds: self.hub.outbound_count(),
             buffered_bytes: self.hub.buffered_bytes(),
+            buffered_below: self.inputs.buffered_below(),
             sessions: self.hub.session_count(),
             waiting_commands: self.sessions.waiting(),
             timers: self.hub.timer_count(),
@@ -601,6 +607,8 @@ pub struct Holdings {
     pub outbounds: usize,
     /// Bytes counted against the buffer budget.
     pub buffered_bytes: u64,
+    /// Those of them that the reactor has.
+    pub buffered_below: usize,
     /// Sessions.
     pub sessions: usize,
     /// Commands that wait for an answer from elsewhere, beside tickets.

@@ -97,6 +97,7 @@ impl Tls {
                 continue;
             }
             secured.connection.end();
+            self.touched.push(key);
             let token = secured.token();
             self.leave_place(key);
             self.setup.figures.count_failure(Failure::Slow);

@@ -193,6 +193,24 @@ impl Connection {
         }
     }
 
+    /// Bytes of memory that it has for input and output: nothing while no record is under way. Not counted is what the handshake itself
+    /// needs, which is the same for everybody.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> usize {
+        let buffers = self.buffers.as_ref();
+        self.input_bytes() + buffers.map_or(0, |it| it.output.capacity())
+    }
+
+    /// Those of them for input.
+    pub(crate) fn input_bytes(&self) -> usize {
+        let buffers = self.buffers.as_ref();
+        let input = buffers.map_or(0, |it| it.input.capacity());
+        match &self.stage {
+            Stage::Handshaking { handshake, .. } => input + handshake.waiting_bytes(),
+            _ => input,
+        }
+    }
+
     /// Keeps bytes of a handshake.
     pub fn add_input(&mut self, bytes: &[u8]) {
         self.buffering(|buffers| buffers.input.extend_from_slice(bytes));
@@ -271,7 +289,12 @@ impl Connection {
             .unwrap_or_default()
     }
 
-    fn put_buffers(&mut self, buffers: Buffers) {
+    fn put_buffers(&mut self, mut buffers: Buffers) {
+        for emptied in [&mut buffers.input, &mut buffers.output] {
+            if emptied.is_empty() {
+                *emptied = Vec::new();
+            }
+        }
         if !buffers.input.is_empty() || !buffers.output.is_empty() || buffers.user.is_some() {
             self.buffers = Some(Box::new(buffers));
         }

@@ -59,6 +59,7 @@ impl Tls {
             secured.connection.keep_output(&response);
         }
         secured.connection.end();
+        self.touched.push(key);
         let token = secured.token();
         self.speaking.push(key);
         self.leave_place(key);

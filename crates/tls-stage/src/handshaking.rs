@@ -64,10 +64,17 @@ impl Tls {
             return false;
         }
         let connection = Box::new(std::mem::take(&mut secured.connection));
+        let buffered_bytes = connection.buffered_bytes();
         let ticket = desk.ask(key, connection, Arc::clone(offer));
         let since = (self.setup.clock)();
         secured.set(IS_AWAY);
-        self.away.insert(key.index, Away { ticket, since });
+        let away = Away {
+            ticket,
+            since,
+            buffered_bytes,
+        };
+        self.away.insert(key.index, away);
+        self.touched.push(key);
         self.note_away();
         true
     }
@@ -78,6 +85,7 @@ impl Tls {
         if !secured.is_some_and(|secured| secured.take(IS_AWAY)) {
             return;
         }
+        self.touched.push(key);
         if let (Some(away), Some(desk)) = (self.away.remove(&key.index), &self.desk) {
             desk.cancel(away.ticket);
         }
@@ -135,6 +143,7 @@ impl Tls {
         let Some(secured) = self.secured.get_mut(key) else {
             return;
         };
+        self.touched.push(key);
         let has_output = !secured.connection.output().is_empty();
         if has_output {
             self.speaking.push(key);

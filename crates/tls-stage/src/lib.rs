@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod buffered;
 mod carried;
 mod challenge;
 mod connection;
@@ -114,6 +115,8 @@ struct Tls {
     due: VecDeque<Key>,
     /// Connections with output, or whose end is to be sent.
     speaking: Vec<Key>,
+    /// Connections whose buffers may have changed since the caller heard of them.
+    touched: Vec<Key>,
     /// Connections that hold their tickets back.
     holding: Vec<Key>,
     /// Connections that the caller has closed before their last record had left, and since when.
@@ -132,6 +135,8 @@ struct Tls {
 struct Away {
     ticket: Ticket,
     since: Duration,
+    /// What it took along.
+    buffered_bytes: usize,
 }
 
 /// A connection with TLS.
@@ -178,6 +183,8 @@ const IS_AWAY: u16 = 8192;
 /// The output is the end of the handshake, with tickets in most of them. It leaves with the first answer if that comes before the next wait,
 /// as it does for a request that came with the end of the client's side: one segment, and one acknowledgement, for both.
 const IS_HOLDING: u16 = 16384;
+/// The caller has heard that there is something in its buffers.
+const IS_BUFFERING: u16 = 32768;
 
 // With the slab's generation an idle connection takes 248 bytes.
 const _: () = assert!(size_of::<Secured>() <= 240);
@@ -203,6 +210,7 @@ impl<R: Reactor> TlsStage<R> {
                 handshakes: 0,
                 due: VecDeque::new(),
                 speaking: Vec::new(),
+                touched: Vec::new(),
                 holding: Vec::new(),
                 leaving: VecDeque::new(),
                 ready: Vec::new(),

@@ -197,6 +197,7 @@ impl Tls {
     fn timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
         let is_busy = !self.due.is_empty()
             || !self.ready.is_empty()
+            || !self.touched.is_empty()
             || !self.line.is_empty() && self.has_place();
         if is_busy {
             return Some(Duration::ZERO);
@@ -209,6 +210,7 @@ impl Tls {
     /// Gives a connection that had another owner a record.
     fn take_in(&mut self, socket: Socket, connection: Connection) -> Socket {
         let has_output = !connection.output().is_empty();
+        let is_buffering = connection.buffered_bytes() > 0;
         let mut secured = Secured {
             connection,
             socket: socket.to_bits(),
@@ -218,6 +220,9 @@ impl Tls {
         let key = self.secured.insert(secured);
         if has_output {
             self.speaking.push(key);
+        }
+        if is_buffering {
+            self.touch(key);
         }
         Socket::from_bits(key.index | MARK)
     }

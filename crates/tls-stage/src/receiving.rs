@@ -4,8 +4,8 @@ use crate::connection::ConnectionFailed;
 use crate::figures::{Failure, refusal};
 use crate::words::{GONE_EARLY, GONE_WITH_CERTIFICATE, sentence};
 use crate::{
-    AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_DUE, IS_LEAVING, IS_PAUSED, MARK, Secured, Tls,
-    token_below,
+    AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_BUFFERING, IS_DUE, IS_LEAVING, IS_PAUSED, MARK,
+    Secured, Tls, token_below,
 };
 use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
 use myriad_wheel::Key;
@@ -45,6 +45,7 @@ impl Tls {
         self.admit(out);
         self.end_leaving(sockets);
         self.flush(sockets);
+        self.report_buffered(out);
         out.list.append(&mut self.ready);
     }
 
@@ -53,6 +54,7 @@ impl Tls {
         !self.due.is_empty()
             || !self.ready.is_empty()
             || !self.speaking.is_empty()
+            || !self.touched.is_empty()
             || !self.line.is_empty()
             || !self.leaving.is_empty()
             || !self.away.is_empty()
@@ -69,6 +71,7 @@ impl Tls {
             Completion::AcceptPaused { .. }
             | Completion::Connected { .. }
             | Completion::ConnectFailed { .. }
+            | Completion::Buffered { .. }
             | Completion::Woken => false,
         }
     }
@@ -114,6 +117,7 @@ impl Tls {
             return self.open(key, range, out);
         }
         secured.connection.add_input(&out.buffer[range]);
+        self.touched.push(key);
         if !secured.has(IS_AWAY) {
             self.greet(key, out);
         }
@@ -133,6 +137,10 @@ impl Tls {
             return;
         };
         let received = secured.connection.receive(&mut out.buffer, range);
+        // Most records come whole, and leave nothing.
+        if secured.has(IS_BUFFERING) || secured.connection.buffered_bytes() > 0 {
+            self.touched.push(key);
+        }
         let token = secured.token();
         if !secured.connection.output().is_empty() {
             self.speaking.push(key);
@@ -211,6 +219,7 @@ impl Tls {
         if was_handshaking {
             let words = gone(secured);
             secured.connection.end();
+            self.touched.push(key);
             self.setup.figures.count_failure(Failure::Gone);
             if let Some(words) = words.filter(|_| !is_reported) {
                 let why = Some(refusal(Failure::Gone.label(), words.to_owned()));

@@ -2,8 +2,8 @@
 
 use crate::figures::Failure;
 use crate::{
-    AWAITS_WRITABLE, IS_HOLDING, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY, Secured, Tls,
-    WANTS_FIN, WANTS_WRITABLE,
+    AWAITS_WRITABLE, IS_BUFFERING, IS_HOLDING, IS_LEAVING, IS_WITHHELD, MARK, SENT_CLOSE_NOTIFY,
+    Secured, Tls, WANTS_FIN, WANTS_WRITABLE,
 };
 use myriad_reactor::{Close, Completion, Parts, Reactor, SendOp, Sent, Socket};
 use myriad_tls::PLAIN_MAX;
@@ -84,6 +84,7 @@ impl Tls {
     fn keep<R: Reactor>(&mut self, key: Key, rest: &[u8], is_withheld: bool, sockets: &mut R) {
         if let Some(secured) = self.secured.get_mut(key) {
             secured.connection.keep_output(rest);
+            self.touched.push(key);
             if is_withheld {
                 secured.set(IS_WITHHELD);
             }
@@ -145,6 +146,10 @@ impl Tls {
             secured.connection.end();
         }
         send_close_notify(secured);
+        // Otherwise it leaves with the next wait.
+        if secured.has(IS_BUFFERING | AWAITS_WRITABLE) {
+            self.touched.push(key);
+        }
         secured.set(WANTS_FIN);
         self.speaking.push(key);
         if was_handshaking {
@@ -208,12 +213,16 @@ impl Tls {
         for key in speaking.drain(..) {
             let secured = self.secured.get_mut(key).expect("retained");
             let length = secured.connection.output().len();
+            if secured.has(IS_BUFFERING) {
+                self.touched.push(key);
+            }
             if length > 0 {
                 match sent.next().unwrap_or(Sent::Partly(0)) {
                     // A broken connection says so when it is read.
                     Sent::All | Sent::Failed(_) => secured.connection.note_sent(length),
                     Sent::Partly(count) => {
                         secured.connection.note_sent(count);
+                        self.touched.push(key);
                         secured.await_writable(key, sockets);
                         continue;
                     }

@@ -1,5 +1,6 @@
 //! A stage over simulated sockets, with clients of rustls: sends are taken in part, and input comes in pieces of any size.
 
+mod buffered;
 mod signing;
 mod wiping;
 
@@ -120,6 +121,8 @@ struct Echo {
     is_refused: bool,
     has_failed: bool,
     said_fin: bool,
+    /// What the stage says that it keeps.
+    buffered: usize,
 }
 
 /// A server as a shard is one: it sends what it can, waits for room, and ends its side before it closes.
@@ -143,6 +146,8 @@ impl Server {
             self.handle(stage, completion, &completions.buffer);
         }
         self.completions = completions;
+        let known: usize = self.open.values().map(|echo| echo.buffered).sum();
+        assert_eq!(known, stage.buffered_bytes());
         self.send(stage);
         self.end(stage);
     }
@@ -166,6 +171,7 @@ impl Server {
                 is_refused: false,
                 has_failed: false,
                 said_fin: false,
+                buffered: 0,
             },
         );
     }
@@ -180,6 +186,7 @@ impl Server {
             | Completion::Finished { token }
             | Completion::Failed { token, .. }
             | Completion::Refused { token, .. }
+            | Completion::Buffered { token, .. }
             | Completion::Writable { token } => token,
             _ => return,
         };
@@ -203,6 +210,10 @@ impl Server {
             Completion::Failed { .. } => {
                 assert!(!echo.is_finished && !echo.has_failed, "one end");
                 echo.has_failed = true;
+            }
+            Completion::Buffered { bytes, .. } => {
+                assert!(*bytes > 0 || echo.buffered > 0, "nothing is news once");
+                echo.buffered = *bytes;
             }
             Completion::Refused { why, .. } => {
                 self.refusals.push(why.as_ref().map(|why| why.label));

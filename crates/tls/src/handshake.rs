@@ -16,6 +16,10 @@ use crate::suite::{Suite, key_and_nonce};
 /// Bytes of records that wait for the rest of their message. Chains of certificates are the longest messages, of some 10 KB.
 const WAITING_MAX: usize = 4 * RECORD_MAX;
 
+/// The same for a client's hello, which anybody may send: those that fit in one record. Hellos of browsers have some 2 KB with a post-quantum
+/// key share, and tickets and many names of protocols make 4 KB of it.
+const HELLO_MAX: usize = HEADER + PLAIN_MAX;
+
 /// The type of a client's first message.
 const CLIENT_HELLO: u8 = 1;
 
@@ -76,7 +80,7 @@ pub enum HandshakeFailed {
     Refused(#[from] rustls::Error),
     /// A message of the peer does not end, or its record is too long (RFC 8446, 5.1).
     #[error(
-        "a message of the handshake has more than {WAITING_MAX} bytes, or a record of it more than {PLAIN_MAX}"
+        "a hello has more than {HELLO_MAX} bytes, another message of the handshake more than {WAITING_MAX}, or a record more than {PLAIN_MAX}"
     )]
     TooLong,
     /// The peer closed before the end.
@@ -136,6 +140,22 @@ impl<E: End> Handshake<E> {
         matches!(*first, [HANDSHAKE, _, _, _, _, CLIENT_HELLO, ..])
     }
 
+    fn is_hello_too_long(&self, record: &[u8]) -> bool {
+        // Behind our first message, bytes that look like the head of a hello may be those of a protected record.
+        let announced = match *record {
+            [HANDSHAKE, _, _, _, _, CLIENT_HELLO, high, middle, low, ..] if !self.has_spoken => {
+                HEADER + 4 + u32::from_be_bytes([0, high, middle, low]) as usize
+            }
+            _ => 0,
+        };
+        self.may_sign(record) && (self.waiting.len() + record.len()).max(announced) > HELLO_MAX
+    }
+
+    /// Bytes of records that wait for the rest of their message, with the memory around them.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting.capacity()
+    }
+
     /// Takes one whole record of the peer, and writes answers behind what is in `answers`.
     ///
     /// One record, because of rustls: to a `KeyUpdate` that follows the peer's `Finished` in one buffer it makes an answer that nobody
@@ -159,6 +179,11 @@ impl<E: End> Handshake<E> {
         }
         if !self.has_spoken && record.len() > HEADER + PLAIN_MAX {
             Alert::RECORD_OVERFLOW.write(answers);
+            return Err(HandshakeFailed::TooLong);
+        }
+        if self.is_hello_too_long(record) {
+            // RFC 8446 has no alert for a message that is longer than we want. OpenSSL and BoringSSL send this one.
+            Alert::ILLEGAL_PARAMETER.write(answers);
             return Err(HandshakeFailed::TooLong);
         }
         if self.waiting.len() + record.len() > WAITING_MAX {
@@ -229,6 +254,9 @@ impl<E: End> Handshake<E> {
                 Err(error) => Err(error.into()),
             };
             self.waiting.drain(..discard);
+            if self.waiting.is_empty() {
+                self.waiting = Vec::new();
+            }
             if let Some(has_ended) = step? {
                 return Ok(has_ended);
             }

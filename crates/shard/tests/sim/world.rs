@@ -384,6 +384,17 @@ impl World {
 
     // Quiet.
 
+    /// What the stages below the shards keep is counted, to the byte.
+    fn check_buffers(&mut self) {
+        for seat in self.seats.iter().filter(|seat| !seat.is_finished) {
+            let counted = seat.shard.holdings().buffered_below;
+            assert_eq!(counted, seat.shard.reactor().buffered_bytes());
+            if counted > 0 {
+                self.reach.note("tls: a budget counts the part of a record");
+            }
+        }
+    }
+
     /// As [`Node::settle`], also for channels that wait for their members; then nothing may be missing.
     pub(crate) fn check_quiet(&mut self) {
         self.settle();
@@ -400,6 +411,7 @@ impl World {
                 "all is delivered, whoever is stalled"
             );
         }
+        self.check_buffers();
         self.ledger.note_known();
         let is_accepted = self.net.backlog() == 0;
         for peer in &self.peers {

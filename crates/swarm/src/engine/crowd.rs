@@ -335,6 +335,7 @@ impl World {
             Completion::Woken
             | Completion::AcceptPaused { .. }
             | Completion::Accepted { .. }
+            | Completion::Buffered { .. }
             | Completion::Refused { .. } => {}
         }
     }

@@ -197,7 +197,9 @@ impl<R: Real> World<R> {
                 Completion::Failed { token, errno } => Event::Failed(token, errno),
                 Completion::Writable { token } => Event::Writable(token),
                 Completion::Woken => Event::Woken,
-                Completion::Refused { .. } => unreachable!("nothing stands above TCP here"),
+                Completion::Refused { .. } | Completion::Buffered { .. } => {
+                    unreachable!("nothing stands above TCP here")
+                }
             });
         }
     }

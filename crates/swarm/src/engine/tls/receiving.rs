@@ -46,6 +46,7 @@ impl<R: Reactor + ?Sized> TlsReactor<R> {
             Completion::Writable { token } => self.handle_writable(token, out),
             Completion::Accepted { .. }
             | Completion::AcceptPaused { .. }
+            | Completion::Buffered { .. }
             | Completion::Refused { .. }
             | Completion::Woken => out.list.push(completion),
         }
