@@ -133,6 +133,38 @@ def test_certificates(mutual, identity, stranger, given):
     check_failure(mutual, case, Client(mutual.port))
 
 
+@pytest.fixture(scope="session")
+def namesake(tmp_path_factory, authority):
+    """Of another CA that has the name of ours: the signature of the certificate is wrong."""
+    return Authority(tmp_path_factory.mktemp("namesake"), authority.name).client()
+
+
+def test_a_certificate_of_a_ca_with_the_name_of_ours(mutual, namesake):
+    case = Case("a namesake", "bad_certificate", "6.2", lambda client: behind_certificate(client, namesake), NO_CERTIFICATE)
+    check_failure(mutual, case, Client(mutual.port))
+
+
+def legacy_certificate(chain):
+    def play(client):
+        client.say_hello()
+        client.hear_flight()
+        assert client.asks_certificate
+        client.say(client.certificate(chain))
+
+    return play
+
+
+def test_certificates_of_tls_1_2(mutual, stranger, namesake):
+    """TLS 1.2 has no alert for a certificate that is missing (RFC 5246, 7.2.2)."""
+    for name, alert, section, chain in (
+        ("no certificate", "handshake_failure", "RFC 5246, 7.4.6", []),
+        ("a certificate of a stranger", "unknown_ca", "RFC 5246, 7.2.2", stranger.chain),
+        ("a namesake", "bad_certificate", "RFC 5246, 7.2.2", namesake.chain),
+    ):
+        case = Case(name, alert, section, legacy_certificate(chain), NO_CERTIFICATE)
+        check_failure(mutual, case, LegacyClient(mutual.port))
+
+
 def send_in_pieces(client, said, at):
     client.transcript += said
     client.send(client.write.seal(HANDSHAKE, said[:at]) + client.write.seal(HANDSHAKE, said[at:]))

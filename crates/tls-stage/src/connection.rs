@@ -85,18 +85,20 @@ pub enum ConnectionFailed {
 
 thread_local! {
     /// The last certificate that a verifier refused here. [`Connection::step`] runs the verifier on its own thread, and takes this at once.
-    static REFUSED_CERTIFICATE: Cell<Option<String>> = const { Cell::new(None) };
+    static REFUSED_CERTIFICATE: Cell<Option<(String, rustls::Error)>> = const { Cell::new(None) };
 }
 
 /// Describes a certificate that is about to be refused. Verifiers call this, because the error of rustls does not say whose certificate it is.
-pub fn note_certificate(whose: String) {
-    REFUSED_CERTIFICATE.set(Some(whose));
+///
+/// `error` is what is wrong with it, for the log. The verifier's answer to rustls may be another one, which chooses another alert.
+pub fn note_certificate(whose: String, error: rustls::Error) {
+    REFUSED_CERTIFICATE.set(Some((whose, error)));
 }
 
 impl ConnectionFailed {
     fn with_certificate(self) -> Self {
         match (REFUSED_CERTIFICATE.take(), self) {
-            (Some(whose), Self::Handshake(HandshakeFailed::Refused(error))) => {
+            (Some((whose, error)), Self::Handshake(HandshakeFailed::Refused(_))) => {
                 Self::Certificate { error, whose }
             }
             (_, failed) => failed,

@@ -13,6 +13,8 @@ impl Alert {
     pub const BAD_RECORD_MAC: Self = Self(20);
     /// A record longer than 2^14 bytes of text.
     pub const RECORD_OVERFLOW: Self = Self(22);
+    /// Both ends have no parameters in common, or a certificate is missing in TLS 1.2.
+    pub const HANDSHAKE_FAILURE: Self = Self(40);
     /// A field with a value that is not allowed.
     pub const ILLEGAL_PARAMETER: Self = Self(47);
     /// A message whose length does not fit its fields.

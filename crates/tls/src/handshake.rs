@@ -206,11 +206,22 @@ impl<E: End> Handshake<E> {
                 Alert::MISSING_EXTENSION.write(answers);
                 Err(failed)
             }
+            // rustls has one alert for both versions. That of TLS 1.3, `certificate_required`, does not exist in TLS 1.2 (RFC 5246, 7.4.6).
+            Err(failed @ HandshakeFailed::Refused(Error::NoCertificatesPresented))
+                if !self.is_modern() =>
+            {
+                Alert::HANDSHAKE_FAILURE.write(answers);
+                Err(failed)
+            }
             Err(failed) => {
                 self.take_alert(answers);
                 Err(failed)
             }
         }
+    }
+
+    fn is_modern(&self) -> bool {
+        self.connection.state().protocol_version() == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// Ends the handshake because of bytes that are no record, and writes the alert.
@@ -273,6 +284,7 @@ impl<E: End> Handshake<E> {
     }
 
     fn take_over(self) -> Result<Established<E>, HandshakeFailed> {
+        let is_modern = self.is_modern();
         let state = self.connection.state();
         let alpn = state.alpn_protocol().map(<[u8]>::to_vec);
         let certificates = state
@@ -285,7 +297,7 @@ impl<E: End> Handshake<E> {
         if !self.waiting.is_empty() {
             return Err(HandshakeFailed::Trailing);
         }
-        let protection = if state.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+        let protection = if is_modern {
             records(*self.connection, &self.traffic).ok_or(HandshakeFailed::Keys)?
         } else {
             Protection::Legacy(Legacy::new(self.connection))

@@ -5,7 +5,7 @@ use myriad_tls_stage::note_certificate;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -26,7 +26,10 @@ impl ClientCertVerifier for NamingVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.0.verify_client_cert(end_entity, intermediates, now);
-        verified.inspect_err(|_| note_certificate(whose(end_entity)))
+        verified.map_err(|error| {
+            note_certificate(whose(end_entity), error.clone());
+            for_alert(error)
+        })
     }
 
     fn offer_client_auth(&self) -> bool {
@@ -63,6 +66,19 @@ impl ClientCertVerifier for NamingVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+/// The error that makes rustls send the right alert. If a signature in a certificate does not verify, or has an algorithm that nobody should
+/// use, that is `bad_certificate` (RFC 8446, 6.2 and 4.4.2.4). rustls has `decrypt_error` for these, which is about the client's own signature.
+fn for_alert(error: Error) -> Error {
+    match error {
+        Error::InvalidCertificate(
+            CertificateError::BadSignature
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        ) => CertificateError::BadEncoding.into(),
+        error => error,
     }
 }
 
@@ -105,6 +121,27 @@ mod tests {
             let long = named(&letter.repeat(10_000));
             assert!(long.contains("...\""), "{long}");
             assert!(long.len() < 5 * NAME_BYTES_MAX, "{}", long.len());
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_does_not_verify_is_bad() {
+        use rustls::AlertDescription;
+        for (error, alert) in [
+            (
+                CertificateError::BadSignature,
+                AlertDescription::BadCertificate,
+            ),
+            (CertificateError::UnknownIssuer, AlertDescription::UnknownCA),
+            (
+                CertificateError::Expired,
+                AlertDescription::CertificateExpired,
+            ),
+        ] {
+            let Error::InvalidCertificate(sent) = for_alert(error.into()) else {
+                panic!("another error");
+            };
+            assert_eq!(AlertDescription::from(sent), alert);
         }
     }
 
