@@ -129,13 +129,13 @@ impl Tls {
         }
     }
 
-    /// Takes a connection out: it is closed, or changes its owner.
+    /// Takes a connection out: it is closed, or changes its owner. The caller names one that is there.
     pub(crate) fn remove(&mut self, key: Key) -> Secured {
         self.leave_place(key);
-        let connection = self.secured.get_mut(key);
-        let connection = connection.map(|secured| secured.connection.take_out());
+        let secured = self.secured.get_mut(key);
+        let connection = secured.expect("it is there").connection.take_out();
         let secured = Secured {
-            connection: connection.unwrap_or_default(),
+            connection,
             ..self.secured.remove(key.index)
         };
         if secured.has(IS_COUNTED) {

@@ -59,9 +59,12 @@ impl Tls {
 
     /// Closes a connection, if it is still there.
     pub(crate) fn close<R: Reactor>(&mut self, key: Key, how: Close, sockets: &mut R) {
-        if self.secured.contains(key) {
-            let secured = self.remove(key);
-            sockets.close(secured.below(), token_below(key), how);
-        }
+        let Some(secured) = self.secured.get_mut(key) else {
+            return;
+        };
+        // Its keys are wiped in their place: nobody needs a copy.
+        secured.connection.end();
+        let secured = self.remove(key);
+        sockets.close(secured.below(), token_below(key), how);
     }
 }

@@ -117,7 +117,7 @@ struct Tls {
     speaking: Vec<Key>,
     /// Connections whose buffers may have changed since the caller heard of them.
     touched: Vec<Key>,
-    /// Connections that hold their tickets back.
+    /// Connections whose end of the handshake is held back (`IS_HOLDING`).
     holding: Vec<Key>,
     /// Connections that the caller has closed before their last record had left, and since when.
     leaving: VecDeque<(Key, Duration)>,
@@ -180,8 +180,8 @@ const AWAITS_WRITABLE: u16 = 2048;
 const IS_LEAVING: u16 = 4096;
 /// Another thread has the connection, and makes the next step of its handshake. What comes meanwhile is kept here.
 const IS_AWAY: u16 = 8192;
-/// The output is the end of the handshake, with tickets in most of them. It leaves with the first answer if that comes before the next wait,
-/// as it does for a request that came with the end of the client's side: one segment, and one acknowledgement, for both.
+/// The output is the end of our handshake: the tickets, and with TLS 1.2 our Finished. It waits for the first answer, until the next wait. A
+/// request that came with the client's Finished is answered before that, so one segment carries both.
 const IS_HOLDING: u16 = 16384;
 /// The caller has heard that there is something in its buffers.
 const IS_BUFFERING: u16 = 32768;

@@ -2,7 +2,7 @@
 
 use crate::connection::ConnectionFailed;
 use crate::figures::{Failure, refusal};
-use crate::words::{GONE_EARLY, GONE_WITH_CERTIFICATE, sentence};
+use crate::words::{GONE_ANSWERED, GONE_EARLY, GONE_MEANWHILE, sentence};
 use crate::{
     AWAITS_WRITABLE, END_REPORTED, IS_AWAY, IS_BUFFERING, IS_DUE, IS_LEAVING, IS_PAUSED, MARK,
     Secured, Tls, token_below,
@@ -21,12 +21,14 @@ const ECONNRESET: i32 = 104;
 /// Why a client that went away in its handshake may have done so. None for one that said nothing: balancers look at a port like that
 /// every second.
 fn gone(secured: &Secured) -> Option<&'static str> {
+    if secured.has(IS_AWAY) {
+        return Some(GONE_MEANWHILE);
+    }
     let connection = &secured.connection;
     if !connection.is_fresh() {
-        return Some(GONE_WITH_CERTIFICATE);
+        return Some(GONE_ANSWERED);
     }
-    let has_spoken = secured.has(IS_AWAY) || !connection.input().is_empty();
-    has_spoken.then_some(GONE_EARLY)
+    (!connection.input().is_empty()).then_some(GONE_EARLY)
 }
 
 impl Tls {

@@ -179,13 +179,15 @@ impl Tls {
 
     /// Sends the ends of handshakes behind which the caller has said nothing, and all other output.
     pub(crate) fn flush_held<R: Reactor>(&mut self, sockets: &mut R) {
-        for key in std::mem::take(&mut self.holding) {
+        let mut holding = std::mem::take(&mut self.holding);
+        for key in holding.drain(..) {
             if let Some(secured) = self.secured.get_mut(key)
                 && secured.take(IS_HOLDING)
             {
                 self.speaking.push(key);
             }
         }
+        self.holding = holding;
         self.flush(sockets);
     }
 

@@ -11,6 +11,10 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 /// Why a connection cannot go on.
 pub(crate) fn sentence(failed: &ConnectionFailed) -> String {
     match failed {
+        // The check of its chain notes whose certificate it was. Without that note it is the client's own signature.
+        ConnectionFailed::Handshake(HandshakeFailed::Refused(Error::InvalidCertificate(
+            CertificateError::BadSignature,
+        ))) => "the client's signature does not fit its certificate: give the client the key of that certificate".to_owned(),
         ConnectionFailed::Handshake(HandshakeFailed::Refused(error)) => of_handshake(error),
         ConnectionFailed::Certificate { error, whose } => {
             format!("{whose}: {}", of_handshake(error))
@@ -29,8 +33,12 @@ pub(crate) fn sentence(failed: &ConnectionFailed) -> String {
 /// The client ended the connection before it had our certificate.
 pub(crate) const GONE_EARLY: &str = "the client ended the connection before the server's certificate was on its way: it gave up waiting, or is no client of TLS";
 
-/// The client ended the connection when it had our certificate.
-pub(crate) const GONE_WITH_CERTIFICATE: &str = "the client ended the connection when it had the server's certificate: some clients say by that alone that they do not trust it (Node.js, Python): let them trust its CA, and name the file with the whole chain in tls-certificate";
+/// The client ended the connection while another thread made a step of its handshake. How far it was is not known here.
+pub(crate) const GONE_MEANWHILE: &str =
+    "the client ended the connection while the server worked on its handshake";
+
+/// The client ended the connection after our first answer.
+pub(crate) const GONE_ANSWERED: &str = "the client ended the connection after the server had answered it: some clients (Node.js, Python) do so when they do not trust the server's certificate: let them trust its CA, and name the file with the whole chain in tls-certificate";
 
 fn of_handshake(error: &Error) -> String {
     let words = match error {
@@ -112,16 +120,27 @@ fn of_certificate(error: &CertificateError) -> Option<&'static str> {
         CertificateError::BadSignature => {
             "its signature is wrong: its CA has the name of one of tls-client-ca and another key, or somebody changed it"
         }
-        CertificateError::UnhandledCriticalExtension => {
-            "it has a critical extension that this server does not know: sign it again without"
-        }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "it is signed in a way that this server does not take: sign it again with SHA-256 and an ECDSA key, or an RSA key with 2048 bits or more"
         }
         CertificateError::BadEncoding => "it is no certificate, or a part of one",
-        CertificateError::Other(_) => {
-            "it cannot be that of a client, as one of a CA (CA:TRUE) cannot: sign another one with basicConstraints = CA:FALSE"
+        CertificateError::Other(other) => return of_webpki(&other.to_string()),
+        _ => return None,
+    })
+}
+
+/// rustls hands on the other errors of webpki by their names alone.
+fn of_webpki(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "CaUsedAsEndEntity" => {
+            "it is that of a CA (CA:TRUE): sign one for the client with basicConstraints = CA:FALSE"
+        }
+        "UnsupportedCertVersion" => {
+            "it is of X.509 version 1: sign it again with extensions, which makes it version 3"
+        }
+        "UnsupportedCriticalExtension" => {
+            "it has a critical extension that this server does not know: sign it again without"
         }
         _ => return None,
     })
@@ -145,10 +164,15 @@ fn of_alert(alert: AlertDescription) -> String {
     }
 }
 
-/// The name of an alert in RFC 8446, section 6: `UnknownCA` is `unknown_ca`.
+/// The name of an alert in its RFC: `UnknownCA` is `unknown_ca` (RFC 8446, section 6).
 fn name_of(alert: AlertDescription) -> String {
-    if let AlertDescription::Unknown(number) = alert {
-        return number.to_string();
+    // rustls spells some in its own way.
+    match alert {
+        AlertDescription::Unknown(number) => return number.to_string(),
+        AlertDescription::UnknownPSKIdentity => return "unknown_psk_identity".to_owned(),
+        AlertDescription::UnrecognisedName => return "unrecognized_name".to_owned(),
+        AlertDescription::EncryptedClientHelloRequired => return "ech_required".to_owned(),
+        _ => {}
     }
     let mut name = String::new();
     let mut was_lower = false;
@@ -171,6 +195,8 @@ mod tests {
     fn alerts_have_the_names_of_the_rfc() {
         for (alert, name) in [
             (AlertDescription::UnknownCA, "unknown_ca"),
+            (AlertDescription::UnknownPSKIdentity, "unknown_psk_identity"),
+            (AlertDescription::UnrecognisedName, "unrecognized_name"),
             (AlertDescription::BadRecordMac, "bad_record_mac"),
             (AlertDescription::HandshakeFailure, "handshake_failure"),
             (
