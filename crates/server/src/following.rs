@@ -176,10 +176,11 @@ mod tests {
     fn a_reload_that_takes_long_is_told_and_waited_for() {
         let (tell, told) = channel();
         let mut is_over = false;
+        let over = &mut is_over;
         // It ends only after it has been called late.
-        let work = || {
+        let work = move || {
             told.recv().unwrap();
-            is_over = true;
+            *over = true;
         };
         assert!(watched(work, Duration::ZERO, || tell.send(()).unwrap()));
         assert!(is_over);

@@ -52,9 +52,7 @@ impl Options {
         let names = mistakes.keep(names(written)).unwrap_or_default();
         if self.tls_acme_accept_terms != Some(true) {
             let advice = "needs tls-acme-accept-terms = true (--tls-acme-accept-terms): an authority makes certificates for those who accept its terms; Let's Encrypt has them at https://letsencrypt.org/repository/";
-            mistakes
-                .0
-                .push(refuse("tls-acme", format!("{written:?}"), advice));
+            mistakes.refuse("tls-acme", format!("{written:?}"), advice);
         }
         if let Some(address) = self.tls_acme_http
             && let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == Some(address))

@@ -125,11 +125,11 @@ pub enum LogFormat {
 }
 
 /// Gives the log of the process another filter.
-pub struct SetLog(Box<dyn Fn(&LogFilter) + Send>);
+pub struct SetLog(Box<dyn Fn(&LogFilter) + Send + Sync>);
 
 impl SetLog {
     /// Calls `set` with each new filter, on the thread that reloads.
-    pub fn new(set: impl Fn(&LogFilter) + Send + 'static) -> Self {
+    pub fn new(set: impl Fn(&LogFilter) + Send + Sync + 'static) -> Self {
         Self(Box::new(set))
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Room {
     /// Connections that are being told that there are too many; more are closed without a word.
     pub(crate) refusals: usize,
     /// Connections that are closing while new ones already count.
-    leaving: usize,
+    pub(super) leaving: usize,
 }
 
 impl Room {
