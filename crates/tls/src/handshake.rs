@@ -141,9 +141,11 @@ impl<E: End> Handshake<E> {
     }
 
     fn is_hello_too_long(&self, record: &[u8]) -> bool {
-        // Behind our first message, bytes that look like the head of a hello may be those of a protected record.
+        // Behind our first message, bytes that look like the head of a hello may be those of a protected record, and in a second record those
+        // of the middle of a hello.
+        let may_begin = !self.has_spoken && self.waiting.is_empty();
         let announced = match *record {
-            [HANDSHAKE, _, _, _, _, CLIENT_HELLO, high, middle, low, ..] if !self.has_spoken => {
+            [HANDSHAKE, _, _, _, _, CLIENT_HELLO, high, middle, low, ..] if may_begin => {
                 HEADER + 4 + u32::from_be_bytes([0, high, middle, low]) as usize
             }
             _ => 0,
