@@ -1,4 +1,4 @@
-//! The same work on two stores of publications: fjall, an embedded store, and a plain log of segments.
+//! The same work on three stores of publications: fjall, an embedded store; a plain log of segments; and the log of the server.
 //!
 //! ```sh
 //! cargo run --release -- write --store log --dir DIR      # publications that are on the disk when a commit returns
@@ -6,9 +6,10 @@
 //! cargo run --release -- read --store log --dir DIR       # clients that come back for what they missed
 //! ```
 //!
-//! Each prints a line of JSON. docs/adr/0037 has what came out.
+//! Each prints a line of JSON. docs/adr/0037 and 0038 have what came out.
 
 mod embedded;
+mod journal;
 mod segments;
 
 use anyhow::{Result, ensure};
@@ -33,6 +34,14 @@ pub trait Store {
 
     /// The last offset of a channel.
     fn last(&self, channel: u32) -> u64;
+
+    /// The process is about to end.
+    ///
+    /// # Errors
+    /// The disk fails.
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A publication, and its place.
@@ -45,6 +54,7 @@ pub struct Publication<'p> {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kind {
     Fjall,
+    Journal,
     Log,
 }
 
@@ -105,6 +115,11 @@ fn main() -> Result<()> {
     let began = Instant::now();
     let store: Box<dyn Store> = match arguments.store {
         Kind::Fjall => Box::new(embedded::Fjall::open(&arguments.dir, arguments.channels)?),
+        Kind::Journal => Box::new(journal::Journal::open(
+            &arguments.dir,
+            arguments.channels,
+            arguments.keep,
+        )?),
         Kind::Log => Box::new(segments::Log::open(&arguments.dir, arguments.channels)?),
     };
     let opened = began.elapsed();
@@ -152,6 +167,7 @@ fn write(mut store: Box<dyn Store>, arguments: &Arguments) -> Result<()> {
         done += group.len() as u64;
     }
     let seconds = began.elapsed().as_secs_f64();
+    store.end()?;
     commits.sort();
     let at = |share: f64| ms(commits[((commits.len() - 1) as f64 * share) as usize]);
     print(
