@@ -208,6 +208,34 @@ fn who_waits_for_a_signature_is_not_late() {
     world.leave();
 }
 
+/// A simulated client that had ended its side in the middle of its handshake kept its FIN back, also when the server had shut it out. The
+/// server lingered for it, and where such clients filled a table, newcomers had no end when the run ended.
+#[test]
+fn a_client_that_is_shut_out_of_its_handshake_ends_its_side() {
+    let mut plan = Plan::plain();
+    plan.secured = Some(Secured::EVERYBODY);
+    // Everybody is late in the turn in which it is accepted.
+    plan.settings.handshake_timeout = Duration::ZERO;
+    let mut world = World::new(plan, Prng::new(1), false);
+    for fins_first in [true, false].repeat(8) {
+        world.connect_for(Errand::Stream, &[1]);
+        let peer = world.peers.last_mut().expect("just connected");
+        peer.manners = Manners::GOOD;
+        peer.write_all(&world.net, 0);
+        if fins_first {
+            peer.fin(&world.net);
+        }
+    }
+    let moment = Duration::from_millis(200);
+    assert!(moment < world.scene.plan.settings.linger_timeout);
+    world.walk(moment);
+    let count = world.seats[0].shard.connection_count();
+    assert_eq!(count, world.peers.len(), "nobody lingers");
+    let reached = world.net.take_reached();
+    assert!(reached.contains_key("tls: a client is shut out before its handshake has ended"));
+    world.leave();
+}
+
 /// A node that was stopped between its look at the sockets and its look at the clock judged clients whose requests had come meanwhile:
 /// they were answered 408.
 #[test]

@@ -189,6 +189,12 @@ impl Client {
         matches!(self.stage, Stage::Handshaking(_))
     }
 
+    /// The server's side has ended before the handshake, which will not end any more. A FIN that waited for that leaves now, as that of
+    /// any program that reads the end of its handshake does. Without it the server lingers.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        self.has_checked_end && !self.is_open()
+    }
+
     /// Whether it may send records.
     pub(crate) fn may_speak(&self) -> bool {
         let is_silent =

@@ -158,6 +158,11 @@ impl Net {
             if !client.is_gone {
                 client.check_end(end, &mut |what| tls.note(what));
             }
+            if client.wants_fin && client.is_shut_out() {
+                client.wants_fin = false;
+                client.give_up();
+                self.sim.fin(peer);
+            }
         });
         Some(end)
     }
@@ -198,7 +203,8 @@ impl Net {
     pub(crate) fn fin(&self, peer: PeerId) {
         let secured = self.with(peer, |tls, client| {
             let draw = tls.prng.borrow_mut().below(4);
-            if client.is_fresh() || client.is_handshaking() && draw == 0 {
+            let gives_up = draw == 0 || client.is_shut_out();
+            if client.is_fresh() || client.is_handshaking() && gives_up {
                 if client.is_handshaking() {
                     tls.note("tls: a client leaves in the middle of its handshake");
                 }
