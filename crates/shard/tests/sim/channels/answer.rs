@@ -54,6 +54,12 @@ impl Answer {
         Some((answer, end))
     }
 
+    /// Whether it says that the channel's namespace is not configured.
+    pub(super) fn misses_namespace(&self) -> bool {
+        let said: &[u8] = b"not configured";
+        self.body.windows(said.len()).any(|words| words == said)
+    }
+
     /// Whether it refuses a request because the connection has sent too many.
     pub(super) fn refusal(&self) -> Refusal {
         let is_one = self.status == 429 && self.body.starts_with(br#"{"error":{"code":"reads""#);

@@ -2,8 +2,10 @@
 
 use super::limited::Rate;
 use super::reader::Reader;
+use super::reload::Change;
 use super::request::{From, Live, Request};
 use super::scenario::Scenario;
+use super::tokens::Token;
 use crate::members::{Client, Way};
 use crate::node::Node;
 use crate::plan::Plan;
@@ -40,6 +42,10 @@ impl Scenario {
     /// A reader asks.
     fn ask(&mut self, reader: usize, room: usize, from: From, live: Live) {
         let request = Request::new(room, from, live, &mut self.facts);
+        self.send(reader, request);
+    }
+
+    fn send(&mut self, reader: usize, request: Request) {
         let mut readers = self.readers.iter_mut();
         let reader = readers.find(|known| known.number == reader);
         let reader = reader.expect("its connection goes on");
@@ -363,5 +369,31 @@ fn a_stream_ends_while_a_session_waits_for_its_other_subscriptions() {
             assert!(node.clients[0].is_subscribed(STREAM));
             node.end_with("sessions: a subscription comes with the connection");
         }
+    }
+}
+
+/// The simulation expected an answer about the offset, where a reader with a token asked beyond the end of a stream whose namespace had
+/// just gone. The answer is 403, because a shard looks at the name first.
+#[test]
+fn a_namespace_that_has_gone_comes_before_an_offset_that_is_too_far() {
+    let token = |is_later| Token {
+        seconds: 5,
+        is_later,
+    };
+    for token in [Some(token(false)), Some(token(true)), None] {
+        let mut node = node(|_| {});
+        node.write(|node| node.create(STREAM));
+        let reader = node.new_reader();
+        node.change("h", Change::Gone);
+        node.settle();
+        let mut request = Request::new(STREAM, From::Now, Live::Events, &mut node.facts);
+        request.token = token;
+        request.faults = &[400, 404, 410];
+        node.send(reader, request);
+        node.settle();
+        node.desk.clear(&node.world.mesh);
+        node.settle();
+        assert!(!node.is_waiting(reader));
+        node.end_with("readers: there is no such namespace");
     }
 }

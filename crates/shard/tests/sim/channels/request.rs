@@ -118,6 +118,16 @@ impl Request {
         self.tops.get(&epoch).copied().unwrap_or_default()
     }
 
+    /// The status of its answer if a shard finds that the channel's namespace is not configured. None if no shard may find that.
+    ///
+    /// A shard reads the request, then looks at the token, then at the channel's name. So a namespace that has gone comes before the
+    /// answer of the stream's home, which knows its offsets, and behind all other faults. Whoever shows a token is refused as a user.
+    pub(super) fn status_without_namespace(&self, facts: &Facts) -> Option<u16> {
+        let is_looked_at = matches!(self.faults, [] | [400, 404, 410]);
+        let status = if self.token.is_some() { 403 } else { 400 };
+        (is_looked_at && facts.may_be_unknown(self.room)).then_some(status)
+    }
+
     /// Whether its token may count no more.
     pub(super) fn may_have_expired(&self, facts: &Facts) -> bool {
         let lasts = self.token.map(Token::lasts);

@@ -81,6 +81,11 @@ impl Reader {
             }
             408 | 503 => return self.check_unasked(answer, facts),
             429 => assert!(self.has_flooded, "reader {number} has sent little"),
+            400 | 403 if answer.misses_namespace() => {
+                let expected = request.status_without_namespace(facts);
+                assert_eq!(Some(answer.status), expected, "{request:?} {answer:?}");
+                facts.note("readers: there is no such namespace");
+            }
             status if is_faulty => {
                 assert!(request.faults.contains(&status), "{status}: {request:?}");
             }
@@ -108,9 +113,6 @@ impl Reader {
                 }
                 assert!(answer.next.is_some(), "a way on");
                 facts.note("readers: a part of a stream has gone");
-            }
-            400 | 403 if facts.may_be_unknown(request.room) => {
-                facts.note("readers: there is no such namespace");
             }
             other => panic!("reader {number} is answered {other}: {request:?} {answer:?}"),
         }
