@@ -158,6 +158,8 @@ pub(crate) struct Facts {
     pub(super) is_forgetful: bool,
     /// Connections have little room.
     pub(crate) is_tight: bool,
+    /// All connections together have little room for what is queued, and for filters.
+    pub(crate) is_short_of_memory: bool,
     /// Those who have not connected have little room: newcomers end the oldest of them. Nobody else is ended by that.
     pub(crate) are_strangers_tight: bool,
     /// Pings come, and who does not answer in time is ended.
@@ -190,6 +192,7 @@ impl Facts {
             is_draining: false,
             is_forgetful: plan.limits.history_bytes_max < ROOMY,
             is_tight: settings.outbound_bytes_max < 1 << 20 || plan.is_tight(),
+            is_short_of_memory: plan.is_tight(),
             are_strangers_tight: plan.limits.unconnected_bytes_max < STRANGERS_ROOMY,
             may_be_silent: !settings.ping_interval.is_zero(),
             settings: settings.clone(),

@@ -6,13 +6,14 @@ use super::reload::Change;
 use super::request::{From, Live, Request};
 use super::scenario::Scenario;
 use super::tokens::Token;
-use crate::members::{Client, Way};
+use crate::members::{Client, TAGS, Way};
 use crate::node::Node;
 use crate::plan::Plan;
 use myriad_hub::name_hash;
 use myriad_reactor::sim::{PeerId, Prng};
 use myriad_shard::{Settings, StreamOffset};
 use myriad_wire::centrifuge::Encoding;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A stream of JSON that lasts for ever.
@@ -396,4 +397,38 @@ fn a_namespace_that_has_gone_comes_before_an_offset_that_is_too_far() {
         assert!(!node.is_waiting(reader));
         node.end_with("readers: there is no such namespace");
     }
+}
+
+/// The simulation expected that each subscription with a filter is made, also where queues had taken the room for filters. Error 106 says
+/// that there is none.
+#[test]
+fn a_filter_without_room_is_refused() {
+    let mut refused = 0;
+    // From too little for a queue to room for it and the filter.
+    for bytes in (400..4_000).step_by(20) {
+        let mut node = node_of(|plan| {
+            plan.limits.buffered_bytes_max = bytes;
+            plan.faults.kernel_bytes = (300, 300);
+        });
+        let mut client = Client::over(0, Encoding::Protobuf, Way::WebSocket);
+        client.open_with(&node.world.net, HashMap::new());
+        node.clients.push(client);
+        node.world.connected += 1;
+        node.write(|node| node.create(STREAM));
+        let reader = node.new_reader();
+        node.ask(reader, STREAM, From::Now, Live::Events);
+        node.settle();
+        if let Some(reader) = node.reader(reader) {
+            node.world.net.stall(reader.id);
+        }
+        node.write(|node| node.append(STREAM, 8, false));
+        if node.clients[0].is_connected {
+            node.clients[0].subscribe_by_tag(&node.world.net, BATCHED, TAGS[0]);
+            node.settle();
+        }
+        let said = node.facts.reached.get("sessions: a filter has no room");
+        refused += said.copied().unwrap_or_default();
+        node.leave();
+    }
+    assert!(refused > 0, "no queue leaves too little for a filter");
 }

@@ -339,6 +339,25 @@ impl Client {
         let since = self.since(room, facts, prng);
         let delta = prng.one_in(2);
         let tag = prng.one_in(3).then(|| *prng.pick(&TAGS));
+        self.subscribe_with(room, since, delta, tag, writer);
+    }
+
+    /// Subscribes with a filter.
+    pub(crate) fn subscribe_by_tag(&mut self, net: &Net, room: usize, tag: &'static str) {
+        let mut message = Vec::new();
+        let mut writer = CommandWriter::new(self.encoding, &mut message);
+        self.subscribe_with(room, None, false, Some(tag), &mut writer);
+        self.send(net, &message, usize::MAX);
+    }
+
+    fn subscribe_with(
+        &mut self,
+        room: usize,
+        since: Option<Since>,
+        delta: bool,
+        tag: Option<&'static str>,
+        writer: &mut CommandWriter<'_>,
+    ) {
         let id = self.command(Asked::Subscribe {
             room,
             since: since.clone(),

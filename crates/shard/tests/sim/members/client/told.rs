@@ -173,6 +173,10 @@ impl Client {
         facts.note(match (asked, failure.code) {
             (Asked::History(_), 106) => "sessions: a page of history has no room",
             (Asked::Presence(_), 106) => "sessions: a member list has no room",
+            // A filter takes bytes of the process (docs/protocol.md). A subscription without one takes none.
+            (Asked::Subscribe { tag: Some(_), .. }, 106) if facts.is_short_of_memory => {
+                "sessions: a filter has no room"
+            }
             (Asked::Publish(_), 111) if !self.has_quiet => "sessions: a channel is crowded",
             (Asked::Publish(number), 108) if may_be_closed(number) => {
                 "sessions: a publication to a closed stream is refused"
