@@ -165,8 +165,8 @@ mod tests {
                 "the body is not JSON at line 1 column 12: EOF while parsing",
             ),
             (
-                "{} {}",
-                "the body is not JSON at line 1 column 4: trailing characters; send",
+                r#"{"channel":"c","data":1} {}"#,
+                "the body is not JSON at line 1 column 26: trailing characters; send",
             ),
             (" null", "the body is null; send"),
             ("7", "the body is a number; send"),
