@@ -3,6 +3,7 @@
 mod batch;
 mod budget;
 mod defects;
+mod durable;
 mod elsewhere;
 mod history;
 mod logs;
@@ -18,6 +19,7 @@ mod streams;
 mod time;
 mod user_counts;
 
+pub use durable::{DurableChange, DurableEntry, StoredChannel, StoredPublication};
 pub use elsewhere::{FromNode, NodeSays, Told};
 pub use logs::{LogEntry, LogEvent, LogId, Partitions, Wanting, Wish, name_hash};
 pub use questions::{
@@ -117,6 +119,10 @@ pub struct Home {
     /// None where nobody wants to know.
     occupancy: Option<Occupancy>,
     effects: VecDeque<HomeEffect>,
+    /// Histories of namespaces that want it are on the disk, too.
+    has_disk: bool,
+    /// What the disk is to keep.
+    durable: Vec<DurableEntry>,
     /// None where no other nodes are to be told anything.
     elsewhere: Option<Box<Elsewhere>>,
     /// For other nodes.
@@ -143,12 +149,19 @@ impl Home {
             logs: Logs::new(settings.logs, settings.by_channel),
             occupancy: settings.vacated_delay.map(Occupancy::new),
             effects: VecDeque::new(),
+            has_disk: false,
+            durable: Vec::new(),
             elsewhere: None,
             told: VecDeque::new(),
             reloaded_to: None,
             defects: Defects::default(),
             settings,
         }
+    }
+
+    /// From now on histories are on the disk, where their namespaces want that: see [`Home::take_durable`].
+    pub fn begin_disk(&mut self) {
+        self.has_disk = true;
     }
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
@@ -214,6 +227,7 @@ impl Home {
     fn answer_recover(&mut self, request: Recover, now: Now) {
         self.note_channel_use(&request.channel, now);
         let index = self.find_or_open(&request.channel, now);
+        self.renew_if_beyond(index, &request.since);
         let position = self.position_of(index);
         let floor = index.map_or(0, |index| self.floor_of(index));
         let history = index.and_then(|index| self.current_history(index, now));
@@ -280,6 +294,9 @@ impl Home {
             history.clear();
             history.last_used = now.tick();
             self.budget.note(before, history.holding());
+            if self.channels[index].is_on_disk {
+                self.note_durable_state(index);
+            }
         }
         self.effects.push_back(HomeEffect::HistoryRemoved { asker });
         self.finish_if_open(index, now);

@@ -62,12 +62,13 @@ pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use filters::FilterId;
 pub use home::{
-    AppendToStream, Appender, CreateStream, FromNode, HistoryAnswer, Home, HomeEffect,
-    HomeSettings, HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays, NotRecovered, Partitions,
-    Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered,
-    RequestId, ShardSet, Since, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
-    StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
-    Submission, Told, Wanting, Wish, name_hash,
+    AppendToStream, Appender, CreateStream, DurableChange, DurableEntry, FromNode, HistoryAnswer,
+    Home, HomeEffect, HomeSettings, HomeStats, Kept, LogEntry, LogEvent, LogId, NodeSays,
+    NotRecovered, Partitions, Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused,
+    ReadStream, Recover, Recovered, RequestId, ShardSet, Since, StoredChannel, StoredPublication,
+    StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
+    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState, Submission, Told, Wanting,
+    Wish, name_hash,
 };
 pub use hub::{
     Bearer, DeliverySlice, EndedReader, Hub, Joined, KnownStream, Overflown, Reader,

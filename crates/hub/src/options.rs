@@ -120,6 +120,8 @@ pub struct ChannelOptions {
     pub history_ttl: Duration,
     /// How long the channel's position is kept after its last use; at least `history_ttl`.
     pub history_meta_ttl: Duration,
+    /// The history is in memory alone, even where the server has a disk for histories.
+    pub history_in_memory: bool,
     /// Positions for all subscribers.
     pub force_positioning: bool,
     /// Positions for subscribers who wish it.
@@ -189,6 +191,12 @@ impl ChannelOptions {
     #[must_use]
     pub fn has_history(&self) -> bool {
         self.history_size > 0 && !self.history_ttl.is_zero()
+    }
+
+    /// Whether they are to be on the disk, where the server has one for them. Where a log orders the channel they are in the log.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        !self.history_in_memory && self.has_history() && self.logs.is_none()
     }
 }
 

@@ -65,6 +65,14 @@ pub enum ServerError {
         /// Its answer.
         source: io::Error,
     },
+    /// The directory of histories cannot be used.
+    #[error("history-dir {}: {source}", directory.display())]
+    History {
+        /// The directory.
+        directory: std::path::PathBuf,
+        /// Why.
+        source: myriad_journal::OpenError,
+    },
     /// A shard failed while running; the others cannot do its work.
     #[error("shard {index} failed: {source}")]
     Shard {

@@ -21,6 +21,7 @@ mod error;
 mod following;
 mod handover;
 mod hex;
+mod history;
 mod machine;
 mod mailbox;
 mod nats;
@@ -42,7 +43,7 @@ pub use broker::{BrokerError, NoStreamCause};
 pub use config::{
     Announcement, AnnouncementError, ApiAccess, ApiKey, ApiKeyTable, Change, ChannelFilter,
     ChannelProxyTable, ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError,
-    DriverChoice, Flags, HttpApiTable, LogFilter, LogFilterError, LogFormat, LogLevel,
+    DriverChoice, Durability, Flags, HttpApiTable, LogFilter, LogFilterError, LogFormat, LogLevel,
     MemoryShares, NamespaceTable, Options, PersonalChannelTable, ProxyHttpTable, ProxyTable,
     RateLimitTable, RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources,
     TokenTable, TransformDisconnectTable, TransformErrorTable, TransformTable, TransportTable,

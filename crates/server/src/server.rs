@@ -8,6 +8,7 @@ use crate::control::{self, Admission, ClientStream, Control, Room, Rules, Shards
 use crate::debug_log::{DebugLog, run_sentence};
 use crate::error::ServerError;
 use crate::handover::{Arrival, Receiver, WayBack};
+use crate::history::{self, DiskHistory, DiskOfShard, Found};
 use crate::mailbox::{Letters, ShardEvent, ThroughMailbox, mailbox};
 use crate::nodes;
 use crate::reload::{self, Reloader, Reloads};
@@ -353,10 +354,10 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
     let wakers = wakers(plan.shards)?;
     // Offsets start again with each process: clients see that by the epoch.
     let epoch = Epoch::new(shards::random_bits()?);
-    let tokens = Authority::start(config.tokens.clone())
-        .map(Arc::new)
-        .map_err(ServerError::system("start a thread"))?;
+    let tokens = start_tokens(&config)?;
     let client_ids = new_client_ids()?;
+    // Before anybody can connect, as long as it takes.
+    let found = config.disk.as_ref().map(history::open).transpose()?;
     let mut broker = start_broker(&config, client_ids)?;
     let mesh = make_mesh(
         &config,
@@ -381,8 +382,10 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
     let tls = begin_tls(&config, &mut control, held.tls.as_ref(), plan.shards)?;
     let control = Arc::new(control);
     let webhooks = start_webhooks(&config, &control)?;
+    let (history, disk) = begin_history(&config, found, &mesh)?;
     let launch = Launch {
         plan,
+        disk,
         address: held.plain.address(),
         send_buffer_bytes: config.send_buffer_bytes,
         settings: control.settings(&config),
@@ -392,13 +395,11 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
     let started = shards::start(launch, &mesh, &mailbox, broker.as_ref().map(Broker::raw));
     // If one shard did not start, those that did must not stay.
     let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
-    if let Some(broker) = &mut broker {
-        broker.begin(mesh);
-        join_cluster(&control).await;
-    }
+    begin_broker(&mut broker, mesh, &control).await;
     tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
     Supervisor {
         config,
+        history,
         broker,
         webhooks,
         plan,
@@ -410,6 +411,28 @@ async fn supervise(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Serv
     }
     .run(threads, events)
     .await
+}
+
+fn start_tokens(config: &Config) -> Result<Arc<Authority>, ServerError> {
+    Authority::start(config.tokens.clone())
+        .map(Arc::new)
+        .map_err(ServerError::system("start a thread"))
+}
+
+/// Starts the thread that writes histories, and gives each shard its way there.
+fn begin_history(
+    config: &Config,
+    found: Option<Found>,
+    mesh: &Mesh,
+) -> Result<(Option<DiskHistory>, Vec<DiskOfShard>), ServerError> {
+    let (Some(settings), Some(found)) = (&config.disk, found) else {
+        return Ok((None, Vec::new()));
+    };
+    let (history, shares) = found.begin(settings, mesh)?;
+    let shares = shares.into_iter().enumerate();
+    let disk = shares.map(|(shard, share)| (history.journal(shard), share));
+    let disk = disk.collect();
+    Ok((Some(history), disk))
 }
 
 /// Starts the tasks that tell the application what happens, if it wants to know.
@@ -452,6 +475,14 @@ fn begin_tls(
 
 /// Threads that make handshakes with slow signatures.
 const WORKERS_MAX: usize = 8;
+
+/// Becomes one of the nodes of a cluster, if there is one.
+async fn begin_broker(broker: &mut Option<Broker>, mesh: Mesh, control: &Arc<Control>) {
+    if let Some(broker) = broker {
+        broker.begin(mesh);
+        join_cluster(control).await;
+    }
+}
 
 /// Becomes one of the nodes of a cluster.
 async fn join_cluster(control: &Arc<Control>) {
@@ -499,6 +530,8 @@ fn wakers(shards: usize) -> Result<Vec<Waker>, ServerError> {
 /// Follows the shards from their start over their answers to the end of their drain.
 struct Supervisor {
     config: Config,
+    /// None where histories are in memory alone.
+    history: Option<DiskHistory>,
     /// None where homes order their channels.
     broker: Option<Broker>,
     /// None where nobody is told what happens.
@@ -574,6 +607,8 @@ impl Supervisor {
             // Each has said that it is finished, and panics were reported by then.
             let _ = handle.join();
         }
+        // The last one that holds it: it writes what waits, and the index.
+        drop(self.history.take());
         if let Some(sentence) = run_sentence(&self.control.mesh) {
             tracing::info!("{sentence}");
         }

@@ -122,9 +122,13 @@ impl<R: Reactor> Shard<R> {
                     hit!(DrainAgain);
                 }
             }
+            Message::Kept { ticket } => self.handle_kept(ticket, now),
+            Message::DiskFailed => self.handle_disk_failure(),
             question => {
-                self.ask_home(question, now);
-                self.run_home_effects(now);
+                if let Some(question) = self.judge_durability(question) {
+                    self.ask_home(question, now);
+                    self.run_home_effects(now);
+                }
             }
         }
     }
@@ -163,6 +167,8 @@ impl<R: Reactor> Shard<R> {
             | Message::Order { .. }
             | Message::Trace { .. }
             | Message::HandedBack
+            | Message::Kept { .. }
+            | Message::DiskFailed
             | Message::Emulated(_)
             | Message::Settings(_)
             | Message::Drain { .. } => self.note_defect_of_message("the message is for a home"),
@@ -180,68 +186,10 @@ impl<R: Reactor> Shard<R> {
 
     /// Carries out what the home of channels asks for, in its order.
     pub(crate) fn run_home_effects(&mut self, now: Now) {
+        self.submit_durable();
         while let Some(effect) = self.home.poll_effect() {
-            match effect {
-                HomeEffect::Published { asker, position } => match asker {
-                    Asker::Control(id) => self.mesh.published(id, Ok(position)),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::Published),
-                },
-                HomeEffect::PublishRefused { asker } => match asker {
-                    Asker::Control(id) => self.mesh.published(id, Err(NotPublished::Closed)),
-                    Asker::Session(ticket) => {
-                        self.send_answer(ticket, Answer::NotPublished(NotPublished::Closed));
-                    }
-                },
-                HomeEffect::Stream { asker, answer } => match asker {
-                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::Stream(answer)),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::Stream(answer)),
-                },
-                HomeEffect::StreamRead { asker, answer } => match asker {
-                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::StreamRead(answer)),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::StreamRead(answer)),
-                },
-                HomeEffect::Fenced { ticket, channel } => {
-                    self.send_answer(ticket, Answer::Fenced(channel));
-                }
-                HomeEffect::Held { ticket } => self.send_answer(ticket, Answer::Held),
-                HomeEffect::Recovered(recovered) => {
-                    self.send_answer(recovered.ticket, Answer::Recovered(recovered));
-                }
-                HomeEffect::History { asker, answer } => match asker {
-                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::History(answer)),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::History(answer)),
-                },
-                HomeEffect::HistoryRemoved { asker } => match asker {
-                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::HistoryRemoved),
-                    Asker::Session(_) => self.note_defect_of_message("no client removes history"),
-                },
-                HomeEffect::Joined {
-                    shard,
-                    channel,
-                    serial,
-                    position,
-                } => self.send_message(
-                    shard,
-                    Message::Joined {
-                        channel,
-                        serial,
-                        position,
-                    },
-                ),
-                HomeEffect::NotJoined {
-                    shard,
-                    channel,
-                    serial,
-                } => self.send_message(shard, Message::NotJoined { channel, serial }),
-                HomeEffect::Deliver { delivery, shards } => {
-                    self.send_delivery(&delivery, shards, now);
-                }
-                HomeEffect::Occupied { channel } => {
-                    self.note_occupancy(Notice::Occupied(channel), now);
-                }
-                HomeEffect::Vacated { channel } => {
-                    self.note_occupancy(Notice::Vacated(channel), now);
-                }
+            if let Some(effect) = self.hold(effect) {
+                self.run_home_effect(effect, now);
             }
         }
         while let Some(told) = self.home.poll_told() {
@@ -249,6 +197,72 @@ impl<R: Reactor> Shard<R> {
         }
         while let Some(wish) = self.home.poll_wish() {
             self.mesh.wish(wish);
+        }
+    }
+
+    /// Carries out one of them.
+    pub(crate) fn run_home_effect(&mut self, effect: HomeEffect, now: Now) {
+        match effect {
+            HomeEffect::Published { asker, position } => match asker {
+                Asker::Control(id) => self.mesh.published(id, Ok(position)),
+                Asker::Session(ticket) => self.send_answer(ticket, Answer::Published),
+            },
+            HomeEffect::PublishRefused { asker } => match asker {
+                Asker::Control(id) => self.mesh.published(id, Err(NotPublished::Closed)),
+                Asker::Session(ticket) => {
+                    self.send_answer(ticket, Answer::NotPublished(NotPublished::Closed));
+                }
+            },
+            HomeEffect::Stream { asker, answer } => match asker {
+                Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::Stream(answer)),
+                Asker::Session(ticket) => self.send_answer(ticket, Answer::Stream(answer)),
+            },
+            HomeEffect::StreamRead { asker, answer } => match asker {
+                Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::StreamRead(answer)),
+                Asker::Session(ticket) => self.send_answer(ticket, Answer::StreamRead(answer)),
+            },
+            HomeEffect::Fenced { ticket, channel } => {
+                self.send_answer(ticket, Answer::Fenced(channel));
+            }
+            HomeEffect::Held { ticket } => self.send_answer(ticket, Answer::Held),
+            HomeEffect::Recovered(recovered) => {
+                self.send_answer(recovered.ticket, Answer::Recovered(recovered));
+            }
+            HomeEffect::History { asker, answer } => match asker {
+                Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::History(answer)),
+                Asker::Session(ticket) => self.send_answer(ticket, Answer::History(answer)),
+            },
+            HomeEffect::HistoryRemoved { asker } => match asker {
+                Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::HistoryRemoved),
+                Asker::Session(_) => self.note_defect_of_message("no client removes history"),
+            },
+            HomeEffect::Joined {
+                shard,
+                channel,
+                serial,
+                position,
+            } => self.send_message(
+                shard,
+                Message::Joined {
+                    channel,
+                    serial,
+                    position,
+                },
+            ),
+            HomeEffect::NotJoined {
+                shard,
+                channel,
+                serial,
+            } => self.send_message(shard, Message::NotJoined { channel, serial }),
+            HomeEffect::Deliver { delivery, shards } => {
+                self.send_delivery(&delivery, shards, now);
+            }
+            HomeEffect::Occupied { channel } => {
+                self.note_occupancy(Notice::Occupied(channel), now);
+            }
+            HomeEffect::Vacated { channel } => {
+                self.note_occupancy(Notice::Vacated(channel), now);
+            }
         }
     }
 
@@ -262,7 +276,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// As a home: answers a client's command, behind everything that was sent to the client's shard before.
-    fn send_answer(&mut self, ticket: Ticket, answer: Answer) {
+    pub(crate) fn send_answer(&mut self, ticket: Ticket, answer: Answer) {
         let answer = Box::new(answer);
         self.send_message(ticket.shard.into(), Message::Answer { ticket, answer });
     }

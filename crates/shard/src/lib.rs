@@ -21,6 +21,7 @@ mod closing;
 mod defects;
 mod delivery;
 mod drain;
+mod durable;
 mod events;
 mod inbox;
 mod input;
@@ -50,6 +51,7 @@ pub use access::{
 };
 pub use asks::{Ask, AskAnswer, AskingClient, Question};
 pub use defects::{DefectLines, NotedDefect};
+pub use durable::Journal;
 pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
     Refusals, RefusedCommand, Who,
@@ -80,11 +82,12 @@ pub use transport::{EMULATION, ShardRequests};
 pub use myriad_hub::{
     AppendToStream, Appender, ApplicationClose, ApplicationCloseError, Asker, ChannelOptions,
     ChannelPattern, ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason,
-    Compression, Content, CreateStream, DataFormat, DefectScope, Epoch, Framing, FromNode, Headers,
-    HistoryAnswer, HttpRefusal, JoinLeaveBy, Kept, LogEntry, LogEvent, LogId, NameError,
-    Namespaces, NodeSays, Now, Partitions, Payload, Permit, PersonalChannel, Plant, Position,
-    PresenceEvent, Producer, ProducerPosition, ReadFrom, ReadRefused, ReaderSettings, RecoveryMode,
-    RequestId, Right, Since, SlowConsumer, StreamAnswer, StreamCommand, StreamDone, StreamEntry,
+    Compression, Content, CreateStream, DataFormat, DefectScope, DurableChange, DurableEntry,
+    Epoch, Framing, FromNode, Headers, HistoryAnswer, Home, HttpRefusal, JoinLeaveBy, Kept,
+    LogEntry, LogEvent, LogId, NameError, Namespaces, NodeSays, Now, Partitions, Payload, Permit,
+    PersonalChannel, Plant, Position, PresenceEvent, Producer, ProducerPosition, ReadFrom,
+    ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer,
+    StoredChannel, StoredPublication, StreamAnswer, StreamCommand, StreamDone, StreamEntry,
     StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamState, Submission, Ticket,
     TokenIdentity, Told, Transport, UserHasher, Wanting, Wish,
 };

@@ -112,6 +112,10 @@ pub enum NotPublished {
     Unavailable,
     /// The broker will never take it, as where it has more bytes than its servers allow.
     Refused,
+    /// The disk of the history has no room. It may have some later.
+    DiskFull,
+    /// The disk of the history has failed. It may have been kept all the same.
+    DiskFailed,
 }
 
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
@@ -177,6 +181,10 @@ pub(crate) enum Message {
     Trace { connection: Key, trace: Arc<Trace> },
     /// Do something to some connections.
     Order { id: RequestId, order: Arc<Order> },
+    /// From the disk: it has everything up to this ticket.
+    Kept { ticket: u64 },
+    /// From the disk: it has failed.
+    DiskFailed,
     /// From the control plane: a connection waits to be taken back.
     HandedBack,
     /// To every shard: end all connections, evenly over this time.
@@ -897,6 +905,24 @@ impl Mesh {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.0.epoch
+    }
+
+    /// The shard whose home a channel has, among as many shards as there are.
+    #[must_use]
+    pub fn home_shard(&self, channel: &str) -> usize {
+        self.home_of(channel)
+    }
+
+    /// Tells a home that the disk has everything up to a ticket.
+    pub fn kept(&self, shard: usize, ticket: u64) {
+        self.send(shard, Message::Kept { ticket });
+    }
+
+    /// Tells all homes that the disk has failed: it keeps nothing more.
+    pub fn disk_failed(&self) {
+        for shard in 0..self.shard_count() {
+            self.send(shard, Message::DiskFailed);
+        }
     }
 
     /// What the home of a shard is told.

@@ -2,6 +2,7 @@
 
 use crate::defects::Step;
 use crate::drain::Drain;
+use crate::durable::Durable;
 use crate::events::ConnectionEvent;
 use crate::input::Inputs;
 use crate::inquiry::Inquiries;
@@ -116,6 +117,8 @@ pub struct Shard<R: Reactor> {
     pub(crate) hub: Hub,
     /// The order of the channels at home here.
     pub(crate) home: Home,
+    /// None where no history is on a disk.
+    pub(crate) durable: Option<Durable>,
     pub(crate) inputs: Inputs,
     pub(crate) reads: Reads,
     pub(crate) new_names: NewNames,
@@ -213,6 +216,7 @@ impl<R: Reactor> Shard<R> {
             .with_readers(settings.readers),
             home: Home::new(mesh.home_settings(index, &settings), now)
                 .with_nodes(mesh.has_broker()),
+            durable: None,
             inputs: Inputs::new(),
             reads: Reads::default(),
             new_names: NewNames::default(),

@@ -175,6 +175,11 @@ impl History {
         true
     }
 
+    /// The latest version that a publication had, 0 if none had one, and its epoch.
+    pub(super) fn version(&self) -> (u64, &str) {
+        (self.version, &self.version_epoch)
+    }
+
     /// Notes a publication that is delivered and not kept.
     pub(super) fn note_skipped(&mut self) {
         self.is_base_stale = true;

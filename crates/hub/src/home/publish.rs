@@ -62,8 +62,7 @@ impl Home {
             }
         };
         if let Some(key) = &idempotency_key {
-            let tick = now.tick();
-            self.recent_keys.insert(&channel, key, position, tick);
+            self.note_key(index, &channel, key, position, now);
         }
         let has_history = index.is_some_and(|index| self.channels[index].history.is_some());
         let accepted = Accepted {
@@ -86,6 +85,19 @@ impl Home {
         // Behind the delivery: when the shard of its client has the answer, it has the publication, too. What the client asks next
         // comes behind both.
         self.answer_publisher(asker, position);
+    }
+
+    /// Notes an idempotency key that was used first.
+    fn note_key(
+        &mut self,
+        index: Option<u32>,
+        channel: &str,
+        key: &str,
+        position: Position,
+        now: Now,
+    ) {
+        self.recent_keys.insert(channel, key, position, now.tick());
+        self.note_durable_key(index, key, position);
     }
 
     /// Notes the version of what a publication describes. False if the channel had this version, or a later one: the publication is
@@ -132,6 +144,7 @@ impl Home {
         age: u32,
         now: Now,
     ) -> (Position, Option<Kept>) {
+        self.note_durable_begin(index);
         let record = &mut self.channels[index];
         record.last_offset = offset;
         let position = record.position();
@@ -151,6 +164,7 @@ impl Home {
         if let Some(key) = self.channels.key_of(index) {
             self.budget.note_kept(after.share, key, offset);
         }
+        self.note_durable_publication(index, offset, content);
         (position, base.filter(|_| offers_delta))
     }
 

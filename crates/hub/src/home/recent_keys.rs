@@ -31,9 +31,25 @@ impl RecentKeys {
     /// Notes the first publication with a key.
     pub(super) fn insert(&mut self, channel: &str, key: &str, position: Position, now: Tick) {
         let name: Arc<str> = joined(channel, key).into();
+        self.note(name, position, now.plus_ms(KEPT_MS));
+    }
+
+    /// Notes a key of an earlier time, so many ticks ago. Keys come by their age, the oldest first.
+    pub(super) fn insert_older(
+        &mut self,
+        channel: &str,
+        key: &str,
+        position: Position,
+        age: u32,
+        now: Tick,
+    ) {
+        let until = now.plus_ms(KEPT_MS).0.saturating_sub(age);
+        self.note(joined(channel, key).into(), position, Tick(until));
+    }
+
+    fn note(&mut self, name: Arc<str>, position: Position, until: Tick) {
         self.bytes += name.len();
-        self.order
-            .push_back((now.plus_ms(KEPT_MS), Arc::clone(&name)));
+        self.order.push_back((until, Arc::clone(&name)));
         let previous = self.positions.insert(name, position);
         // Whoever publishes has looked for the key. One that is noted twice is forgotten with its first entry, which is too early and
         // harms nothing.

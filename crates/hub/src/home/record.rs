@@ -25,6 +25,10 @@ pub(super) struct HomeChannel {
     pub(super) users: UserCounts,
     /// What is known of the channel as a stream beside its history. None: nothing yet.
     pub(super) stream: Option<Box<Stream>>,
+    /// The disk knows it.
+    pub(super) is_on_disk: bool,
+    /// It came from the disk, which may have lost its end.
+    pub(super) may_be_behind: bool,
     timer: Timer,
 }
 
@@ -40,6 +44,8 @@ impl HomeChannel {
             options,
             history,
             stream,
+            is_on_disk: false,
+            may_be_behind: false,
             batch: None,
             timer: Timer::default(),
             ..self
@@ -78,6 +84,8 @@ impl Default for HomeChannel {
             batch: None,
             users: UserCounts::default(),
             stream: None,
+            is_on_disk: false,
+            may_be_behind: false,
             timer: Timer::default(),
         }
     }
@@ -98,7 +106,7 @@ const EPOCH_BITS: u32 = 40;
 
 /// The epoch of the nth life of a channel's record. Each step is a bijection of 40 bits, so different numbers give different
 /// epochs.
-fn epoch_of_life(seed: u64, life: u64) -> Epoch {
+pub(super) fn epoch_of_life(seed: u64, life: u64) -> Epoch {
     let mask = (1_u64 << EPOCH_BITS) - 1;
     let mut bits = seed.wrapping_add(life) & mask;
     for factor in [0x9e_3779_b97f, 0xbf_5847_6d1d] {
@@ -179,6 +187,7 @@ impl Home {
         if record.history.is_some() {
             self.note_forgotten(&record);
         }
+        self.note_durable_end(&record);
         if let Some(log) = record.log() {
             self.note_forgotten_offset(log, &record.name, record.last_offset);
         }

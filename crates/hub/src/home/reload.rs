@@ -62,6 +62,7 @@ impl Home {
                 history.adopt(&options, now);
                 record.options = options;
                 self.budget.note(before, history.holding());
+                self.adopt_durability(index);
                 self.arm(index);
                 self.note_idleness(index);
             }
@@ -96,6 +97,9 @@ impl Home {
         self.wheel.disarm(&mut self.channels, index);
         let record = self.channels.remove(index);
         self.note_forgotten(&record);
+        if had_history {
+            self.note_durable_end(&record);
+        }
         let record = record.with_options(options, now);
         let name = Arc::clone(&record.name);
         let has_history = record.history.is_some();

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod defects;
+mod durable;
 mod elsewhere;
 mod logs;
 mod model;

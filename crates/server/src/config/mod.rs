@@ -8,6 +8,7 @@ mod catalogue;
 mod centrifugo;
 mod changes;
 mod default_file;
+mod disk;
 mod environment;
 mod flags;
 mod keys;
@@ -35,6 +36,7 @@ pub(crate) use api::{NamedKey, digest_of};
 pub use changes::Change;
 pub(crate) use changes::StartedWith;
 pub use default_file::default_file;
+pub(crate) use disk::DiskSettings;
 pub use flags::Flags;
 pub use log::{LogFilter, LogFilterError, LogFormat, LogLevel, SetLog};
 pub use memory::MemoryShares;
@@ -46,7 +48,8 @@ pub use proxy_tables::{
 pub use secrets::{SecretText, UrlText};
 pub use sources::{Sources, check_text};
 pub use tables::{
-    ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable, TransportTable,
+    ChannelTable, ClientTable, Durability, NamespaceTable, PersonalChannelTable, RateLimitTable,
+    TransportTable,
 };
 pub use tokens::{TokenTable, secret_remark};
 pub(crate) use webhooks::event_name;
@@ -284,6 +287,8 @@ pub struct Config {
     pub settings: Settings,
     /// What orders channels for all nodes of a cluster; none for a node alone.
     pub(crate) broker: Option<BrokerSettings>,
+    /// Where histories are kept; none: in memory alone.
+    pub(crate) disk: Option<DiskSettings>,
     /// What the application is asked, and where.
     pub(crate) application: ApplicationSettings,
     /// Everybody is shown the metrics at the clients' address.
@@ -469,6 +474,7 @@ impl Options {
             remarks,
             commit: "unknown",
             broker: self.broker()?,
+            disk: self.disk()?,
             options: Box::new(self),
         })
     }

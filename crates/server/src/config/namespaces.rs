@@ -1,6 +1,6 @@
 //! What the tables for channels and clients mean: their defaults, and the values that contradict each other.
 
-use super::tables::{ChannelTable, ClientTable, NamespaceTable};
+use super::tables::{ChannelTable, ClientTable, Durability, NamespaceTable};
 use super::{ConfigError, SPAN_MAX, refuse};
 use myriad_shard::{
     ChannelOptions, ChannelPattern, ClientOptions, DataFormat, HttpRefusal, Namespaces,
@@ -117,6 +117,7 @@ impl ChannelTable {
             )?,
             history_ttl: table.history_ttl.0,
             history_meta_ttl,
+            history_in_memory: table.history_durability == Some(Durability::Memory),
             force_positioning: table.force_positioning,
             allow_positioning: table.allow_positioning,
             force_recovery: table.force_recovery,

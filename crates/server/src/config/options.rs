@@ -195,6 +195,18 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub broker_key: Option<PathBuf>,
 
+    /// A directory in which histories are kept, so that they outlive the server
+    #[arg(long, value_name = "DIR")]
+    pub history_dir: Option<PathBuf>,
+
+    /// When a publication counts as kept: always (it is on the disk), a time (it will be by then), never (the system decides)
+    #[arg(long, value_name = "WHEN")]
+    pub history_sync: Option<String>,
+
+    /// Bytes of histories in history-dir; past it the oldest publications go
+    #[arg(long, value_name = "SIZE")]
+    pub history_disk_max: Option<Size>,
+
     /// Time between pings to a connection; 0 for none
     #[arg(long, value_name = "TIME")]
     pub ping_interval: Option<Span>,
@@ -464,6 +476,9 @@ impl Options {
             broker_ca: self.broker_ca.or(other.broker_ca),
             broker_certificate: self.broker_certificate.or(other.broker_certificate),
             broker_key: self.broker_key.or(other.broker_key),
+            history_dir: self.history_dir.or(other.history_dir),
+            history_sync: self.history_sync.or(other.history_sync),
+            history_disk_max: self.history_disk_max.or(other.history_disk_max),
             ping_interval: self.ping_interval.or(other.ping_interval),
             pong_timeout: self.pong_timeout.or(other.pong_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
@@ -548,6 +563,9 @@ impl Options {
             broker_ca: running.broker_ca.clone(),
             broker_certificate: running.broker_certificate.clone(),
             broker_key: running.broker_key.clone(),
+            history_dir: running.history_dir.clone(),
+            history_sync: running.history_sync.clone(),
+            history_disk_max: running.history_disk_max,
             // The logs of a broker are those of the namespaces at the start.
             channel: match running.broker {
                 Some(_) => running.channel.clone(),

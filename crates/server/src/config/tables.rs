@@ -35,6 +35,15 @@ pub struct ChannelTable {
     pub namespaces: Vec<NamespaceTable>,
 }
 
+/// Where a namespace keeps its histories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// In memory alone.
+    Memory,
+    /// On the disk, too.
+    Disk,
+}
+
 /// `[channel.without_namespace]`, or one of `[[channel.namespaces]]`. [`myriad_shard::ChannelOptions`] says what each key
 /// means.
 #[derive(Clone, Debug, Deserialize)]
@@ -51,6 +60,8 @@ pub struct NamespaceTable {
     pub history_size: Count,
     pub history_ttl: Span,
     pub history_meta_ttl: Option<Span>,
+    #[serde(deserialize_with = "durability")]
+    pub history_durability: Option<Durability>,
     pub force_positioning: bool,
     pub allow_positioning: bool,
     pub force_recovery: bool,
@@ -101,6 +112,7 @@ impl Default for NamespaceTable {
             history_size: Count(0),
             history_ttl: Span(Duration::ZERO),
             history_meta_ttl: None,
+            history_durability: None,
             force_positioning: false,
             allow_positioning: false,
             force_recovery: false,
@@ -290,6 +302,14 @@ fn word<'de, D: Deserializer<'de>, T: Copy>(
 
 fn join_leave_by<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JoinLeaveBy, D::Error> {
     let words = [("client", JoinLeaveBy::Client), ("user", JoinLeaveBy::User)];
+    word(deserializer, &words)
+}
+
+fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Durability>, D::Error> {
+    let words = [
+        ("memory", Some(Durability::Memory)),
+        ("disk", Some(Durability::Disk)),
+    ];
     word(deserializer, &words)
 }
 

@@ -10,6 +10,7 @@ pub(crate) use plan::{
 
 use crate::error::ServerError;
 use crate::handover::{self, FarEnd, Sender};
+use crate::history::DiskOfShard;
 use crate::mailbox::{Mailbox, ShardEvent};
 use crate::tls::Current;
 use myriad_reactor::{Driver, Epoll, Reactor, Setup, Uring, Waker, listen, unshare_descriptors};
@@ -23,7 +24,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the threads are started with; the same for all of them.
-#[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) plan: Plan,
     pub(crate) address: SocketAddr,
@@ -32,6 +32,8 @@ pub(crate) struct Launch {
     pub(crate) wakers: Vec<Waker>,
     /// For clients with TLS, and where they connect.
     pub(crate) tls: Option<LaunchTls>,
+    /// For each shard its way to the disk, and what the disk has; empty where histories are in memory alone.
+    pub(crate) disk: Vec<DiskOfShard>,
 }
 
 /// What shards need for clients with TLS.
@@ -71,6 +73,7 @@ struct Seat {
     settings: Settings,
     mesh: Mesh,
     waker: Waker,
+    disk: Option<DiskOfShard>,
     sender: Sender,
     mailbox: Arc<Mailbox<ShardEvent>>,
     keep: Vec<RawFd>,
@@ -103,6 +106,7 @@ pub(crate) fn start(
         hand_overs: Vec::new(),
         _near_ends: Vec::new(),
     };
+    let mut disk = launch.disk.into_iter();
     for (index, ((sender, far), waker)) in pairs.into_iter().zip(launch.wakers).enumerate() {
         threads.hand_overs.push(far);
         threads._near_ends.push(sender.socket());
@@ -115,6 +119,7 @@ pub(crate) fn start(
             send_buffer_bytes: launch.send_buffer_bytes,
             settings: launch.settings.clone(),
             mesh: mesh.clone(),
+            disk: disk.next(),
             waker,
             keep: shared.iter().copied().chain([sender.raw()]).collect(),
             sender,
@@ -241,6 +246,11 @@ impl Seat {
             self.spread_from,
             monotonic_now(),
         );
+        if let Some((journal, share)) = self.disk {
+            let now = monotonic_now();
+            let (channels, keys, unix_now_ms) = share.into_parts(now);
+            shard = shard.with_journal(journal, channels, keys, unix_now_ms, now);
+        }
         self.mailbox.post(ShardEvent::Ready {
             thread: rustix::thread::gettid(),
         });

@@ -5,6 +5,7 @@ mod support;
 mod api;
 mod api_bounds;
 mod crowded;
+mod disk_history;
 mod draining;
 mod hand_back;
 mod hand_over;

@@ -203,6 +203,13 @@ impl<R: Reactor> Shard<R> {
                     (ErrorCode::BadRequest, "the broker refuses the publication")
                 }
                 // Temporary: the client may try again.
+                NotPublished::DiskFull => (
+                    ErrorCode::TooManyRequests,
+                    "the disk of the history is full",
+                ),
+                NotPublished::DiskFailed => {
+                    (ErrorCode::Internal, "the disk of the history has failed")
+                }
                 NotPublished::Unavailable => (ErrorCode::Internal, "the broker has not answered"),
                 NotPublished::Ended => (ErrorCode::Internal, "the home of the channel has ended"),
             };

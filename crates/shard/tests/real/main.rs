@@ -12,6 +12,7 @@ mod access;
 mod asks;
 mod client;
 mod deliveries;
+mod disk;
 mod large;
 mod node;
 mod orders;

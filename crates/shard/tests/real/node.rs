@@ -51,6 +51,8 @@ pub(crate) struct Options {
     pub(crate) stall_timeout: Duration,
     /// The test answers what sessions ask; otherwise it is not available.
     pub(crate) holds_asks: bool,
+    /// Histories are on it.
+    pub(crate) disk: Option<crate::disk::Disk>,
 }
 
 impl Default for Options {
@@ -79,6 +81,7 @@ impl Default for Options {
             limits: Limits::default(),
             stall_timeout: Settings::default().stall_timeout,
             holds_asks: false,
+            disk: None,
         }
     }
 }
@@ -190,15 +193,15 @@ impl Node {
                 speaks_first: false,
             };
             let (mesh, passer) = (mesh.clone(), Box::new(Passer(sender.clone())));
-            let settings = settings.clone();
+            let (settings, disk) = (settings.clone(), options.disk.clone());
             threads.push(std::thread::spawn(move || match driver {
                 Driver::Epoll => {
                     let reactor = Epoll::new(setup).expect("epoll");
-                    run(index, reactor, mesh, settings, passer);
+                    run(index, reactor, mesh, settings, passer, disk);
                 }
                 Driver::IoUring => {
                     let reactor = Uring::new(setup).expect("io_uring");
-                    run(index, reactor, mesh, settings, passer);
+                    run(index, reactor, mesh, settings, passer, disk);
                 }
             }));
         }
@@ -273,6 +276,11 @@ impl Node {
         assert_eq!(id, RequestId(7));
         let position = position.expect("a position");
         Ok(position.offset)
+    }
+
+    /// The next answer to a publisher.
+    pub(crate) fn published(&self) -> Option<Position> {
+        self.published.recv().expect("an answer").1
     }
 
     pub(crate) fn publish(&self, name: &str, payload: Payload) -> u64 {
@@ -409,10 +417,14 @@ fn run<R: Reactor<Handle = OwnedFd>>(
     mesh: Mesh,
     settings: Settings,
     passer: Box<Passer>,
+    disk: Option<crate::disk::Disk>,
 ) {
     let epoch = Instant::now();
     let now = || Now(u64::try_from(epoch.elapsed().as_nanos()).expect("not for 584 years"));
     let mut shard = Shard::new(index, reactor, mesh, settings, passer, 0, now());
+    if let Some(disk) = disk {
+        shard = shard.with_journal(Box::new(disk), Vec::new(), |_| (), 0, now());
+    }
     loop {
         shard.wait(now()).expect("a usable reactor");
         if shard.turn(now()) == Turn::Finished {

@@ -49,17 +49,17 @@ pub(super) enum Closed {
 pub(in crate::home) struct Stream {
     pub(super) content_type: MediaType,
     /// Somebody created it. Otherwise it exists from its first publication on.
-    is_created: bool,
+    pub(super) is_created: bool,
     /// The offset of the last publication of an earlier stream of the same name.
-    begins_after: u64,
+    pub(super) begins_after: u64,
     pub(super) expiry: StreamExpiry,
     /// When it ends; of one that ends when it is idle, if it is not used before.
-    deadline: Option<Tick>,
+    pub(super) deadline: Option<Tick>,
     pub(super) closed: Closed,
     pub(super) producers: Producers,
     /// The last `Stream-Seq` of the application, and that of all clients: none of theirs shuts it out.
-    last_seq: Option<Box<str>>,
-    last_seq_of_clients: Option<Box<str>>,
+    pub(super) last_seq: Option<Box<str>>,
+    pub(super) last_seq_of_clients: Option<Box<str>>,
 }
 
 impl Stream {
@@ -293,18 +293,25 @@ impl Home {
         self.channels[index].last_offset += 1;
         self.tell_stream_end(index, StreamEndKind::Deleted, now);
         let last_offset = self.channels[index].last_offset;
-        self.set_stream(index, Some(Stream::published_after(last_offset)));
         if let Some(history) = &mut self.channels[index].history {
             let before = history.holding();
             history.begin_after(last_offset);
             self.budget.note(before, history.holding());
         }
+        self.note_durable_state(index);
+        self.set_stream(index, Some(Stream::published_after(last_offset)));
         self.finish(index, now);
         Some(index)
     }
 
     /// Replaces what is known of a stream.
     pub(in crate::home) fn set_stream(&mut self, index: u32, stream: Option<Stream>) {
+        self.set_stream_unkept(index, stream);
+        self.note_durable_stream(index);
+    }
+
+    /// The same, of which the disk knows already.
+    pub(in crate::home) fn set_stream_unkept(&mut self, index: u32, stream: Option<Stream>) {
         let record = &mut self.channels[index];
         let before = record.stream_holding();
         record.stream = stream.map(Box::new);
@@ -324,6 +331,7 @@ impl Home {
             .get_or_insert_with(|| Box::new(Stream::published_after(0)));
         let changed = change(stream);
         self.note_stream(index, before);
+        self.note_durable_stream(index);
         changed
     }
 

@@ -8,6 +8,7 @@
 //! stream of that name begins behind them. So an offset of the old one names a position that is no longer kept.
 
 mod append;
+mod durable;
 mod end;
 mod life;
 mod producers;
@@ -22,4 +23,5 @@ pub use questions::{
     StreamDone, StreamEntry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
 };
 
+pub(super) use durable::{producers_in, read_stream, write_stream};
 pub(super) use life::{Stream, StreamHolding};

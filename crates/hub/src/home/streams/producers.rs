@@ -200,6 +200,15 @@ impl Producers {
         }
     }
 
+    /// All of them, those first that were used the longest ago.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Appender, Producer)> {
+        self.order.values().filter_map(|name| {
+            let ProducerPosition { epoch, seq } = self.known.get(name)?.position;
+            let id = name.id.clone();
+            Some((&name.by, Producer { id, epoch, seq }))
+        })
+    }
+
     /// Whether this is the last use of a producer.
     pub(super) fn has(&self, number: u64) -> bool {
         self.order.contains_key(&number)

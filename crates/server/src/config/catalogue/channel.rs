@@ -209,6 +209,13 @@ pub(in super::super) const NAMESPACE: &[Group] = &[
                 "720h",
                 "How long the channel's position is kept after its last use; at least history_ttl, at most 720h.",
             ),
+            Described::depends(
+                "history_durability",
+                Word(&["memory", "disk"]),
+                "disk with history-dir, memory without",
+                "disk",
+                "Where publications are kept: on the disk they outlive the server, and nobody sees one before it is there.",
+            ),
             Described::new(
                 "force_positioning",
                 Flag,

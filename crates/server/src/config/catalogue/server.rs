@@ -351,6 +351,34 @@ pub(in super::super) const SERVER: &[Group] = &[
         ],
     },
     Group {
+        heading: "Histories on the disk",
+        options: &[
+            Described::depends(
+                "history-dir",
+                Text,
+                "none: histories are in memory alone",
+                "/var/lib/myriad/history",
+                "A directory in which histories are kept, so that they outlive the server; one process at a time. Not with a broker.",
+            )
+            .fixed(),
+            Described::new(
+                "history-sync",
+                Text,
+                "always",
+                "When a publication counts as kept, and is acknowledged and delivered: always (it is on the disk), a time such as 100ms (the kernel has it, and the disk within this time), never (the kernel has it). A power cut takes what the disk does not have; the end of this process takes nothing.",
+            )
+            .fixed(),
+            Described::depends(
+                "history-disk-max",
+                Size,
+                "none: as much as there is room",
+                "16GiB",
+                "Bytes in history-dir; past it the oldest publications go. At least 256MiB.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
         heading: "A cluster",
         options: &[
             Described::depends(

@@ -204,6 +204,14 @@ impl Fault {
             NotPublished::Refused => Self::bad(
                 "NATS refuses the publication; it may have more bytes than max_payload of the NATS servers, and this node's log says why",
             ),
+            NotPublished::DiskFull => Self::new(
+                Code::Internal,
+                "the disk of the history is full; make room in history-dir, or publish again later",
+            ),
+            NotPublished::DiskFailed => Self::new(
+                Code::Internal,
+                "the disk of the history has failed, and nothing is kept until the server starts again; its log says why",
+            ),
             NotPublished::Closed => Self::new(
                 Code::NotAvailable,
                 format!(
