@@ -127,6 +127,10 @@ impl Inputs {
 
     /// The reactor keeps nothing more for a connection. Answers what that was.
     pub(crate) fn release_below(&mut self, hub: &mut Hub, connection: u32) -> usize {
+        // Each connection without TLS comes here, too, when it ends.
+        if self.below.is_empty() {
+            return 0;
+        }
         let Some(bytes) = self.below.remove(&connection) else {
             return 0;
         };

@@ -304,7 +304,15 @@ mod tests {
                     .filter(|line| section.is_list && !line.starts_with(option.key))
                     .flat_map(|line| [line, "\n"])
                     .collect();
-                let text = format!("{header}\n{needed}{} = {}", option.key, option.example());
+                let directory = match option.key {
+                    "history-disk-max" | "history_durability" => "history-dir = \"/a\"\n",
+                    _ => "",
+                };
+                let text = format!(
+                    "{directory}{header}\n{needed}{} = {}",
+                    option.key,
+                    option.example()
+                );
                 if option.key.starts_with("tls-") {
                     // Their files are read, and there are none here.
                     let taken = Options::from_text(&text, Path::new("a.toml"));

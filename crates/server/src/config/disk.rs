@@ -68,7 +68,8 @@ impl Options {
     /// What was written for a disk needs one.
     fn refuse_without_directory(&self) -> Result<(), ConfigError> {
         let advice = "needs history-dir, the directory in which histories are kept";
-        if let Some(sync) = &self.history_sync {
+        // The default changes nothing.
+        if let Some(sync) = self.history_sync.as_ref().filter(|sync| *sync != "always") {
             return Err(refuse("history-sync", format!("{sync:?}"), advice));
         }
         if let Some(max) = self.history_disk_max {
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         for (written, refusal) in [
-            ("history-sync = \"always\"", "needs history-dir"),
+            ("history-sync = \"never\"", "needs history-dir"),
             ("history-disk-max = \"1GiB\"", "needs history-dir"),
             (
                 "[channel.without_namespace]\nhistory_durability = \"disk\"",
